@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a bring-up costs on a cluster that serves already, as a multiple of a play of one ping over the same nodes.
+"""The time of a bring-up on a cluster that already serves, as a multiple of a play with one ping on the same nodes.
 
     .venv/bin/python bench/converged.py -i inventories/lab [--rounds 3] [-e NAME=VALUE]
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from plays import ROOT, Event, longest, play, tasks
 
-#: What is wanted: at most this many times as long as the ping.
+#: The target: at most this many times as long as the ping.
 LONGER = 8.0
 #: Actions that reach no node: the rest of a task's results are calls.
 CONTROLLER_ONLY = {
@@ -35,7 +35,7 @@ CONTROLLER_ONLY = {
 
 
 def node_calls(events: t.Sequence[Event]) -> int:
-    """How often a node was asked or told something. An item of a loop is a call; a task that was skipped or ran on the controller is none."""
+    """The number of module calls on nodes. Each item of a loop counts as a call; a task that was skipped or ran on the controller does not."""
     calls = looped = 0
     for event in events:
         data = event.get("event_data", {})
@@ -48,7 +48,7 @@ def node_calls(events: t.Sequence[Event]) -> int:
 
 
 def on_controller(data: dict[str, t.Any]) -> bool:
-    """Whether a result is one of the controller itself."""
+    """Whether a result comes from the controller itself."""
     delegated = ((data.get("res") or {}).get("_ansible_delegated_vars") or {}).get("ansible_delegated_host")
     return (delegated or data.get("host")) == "localhost"
 

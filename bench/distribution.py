@@ -7,7 +7,7 @@
     sudo .venv/bin/python bench/distribution.py [--rounds 5] [--only copy again killed four] [--disk DIRECTORY]
 
 The hosts are network namespaces of this machine, joined by a bridge; a namespace has its own addresses and links, and shares CPU, memory and disk with
-the others. So the ratios and the CPU seconds per GB (of both ends together) tell something, the rates little, and nothing here speaks of a 200 Gb/s link.
+the others. So only the ratios and the CPU seconds per GB (of both ends together) are meaningful. The rates say nothing about a 200 Gb/s link.
 The model is a hub cache of 1.3 GB in 20 files. The ways take turns in every round, and medians are compared; each round is printed.
 
 - copy: into memory, and from a cold disk onto a disk with everything flushed. "ours" is the module model_copy as a node runs it, from its first look at
@@ -17,8 +17,8 @@ The model is a hub cache of 1.3 GB in 20 files. The ways take turns in every rou
 - killed: our copy is killed when half has arrived; what the next run sends is counted on the source's link.
 - four: four targets against one, on links of --rate.
 
-Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio. It needs root, ip, tc, rsync, and sshd; without rclone its
-row is left out. systemd is not asked: a stand-in starts the server with the very command that systemd would be given. Images are measured by images.py.
+Nothing is asserted, since times depend on the machine: each ratio is printed with its target. It needs root, ip, tc, rsync, and sshd; without rclone its
+row is left out. systemd is not used: a stand-in starts the server with the command that systemd would get. images.py measures images.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ sys.path.insert(0, str(ROOT / "collections"))
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying  # noqa: E402
 from ansible_collections.gb10.cluster.plugins.modules import model_copy  # noqa: E402
 
-#: What is wanted: times the rate of the first row, share of its CPU per GB, share of the seconds of rsync -c, share sent again, times one target.
+#: The targets: multiple of the first row's rate, share of its CPU per GB, share of the seconds of rsync -c, share sent again, multiple of one target.
 FASTER, CPU_SHARE, AGAIN, RESENT, FOUR = 4.0, 1 / 3, 1 / 20, 0.52, 1.5
-#: Files of the model, and bytes of one. The fourth part of it is enough for a slow link.
+#: Files of the model, and bytes of each. A quarter of that is enough for a slow link.
 FILES, SIZE = 20, 65_000_000
 REPO, COMMIT = "gb10-bench/model", "c" * 40
 BASE = "models--gb10-bench--model"
 #: Addresses of the hosts, the source's first.
 ADDRESSES = [f"10.203.77.{number}" for number in range(1, 6)]
 PORT = 20300
-#: Share of the machine's CPU above which a slow link is no longer what limits.
+#: Share of the machine's CPU above which the link is no longer the limit.
 BUSY = 0.7
 #: Seconds that anything here may take.
 LIMIT = 300
 
-#: Stand-ins for systemd on a machine where it does not run: the server is started and ended all the same, with the command that is its.
+#: Stand-ins for systemd on a machine where it does not run: they start and end the server with the command of its unit.
 SYSTEMD_RUN = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -88,7 +88,7 @@ FIRST, OURS = "rsync over ssh, as others call it", "ours, verified"
 
 
 class Cpu:
-    """Counts the CPU seconds of this process and of whatever it starts, however that is parted from it."""
+    """Counts the CPU seconds of this process and of everything that it starts, also of detached processes."""
 
     def __init__(self) -> None:
         own = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -117,7 +117,7 @@ class Cpu:
 
 
 def run(*words: str, **more: t.Any) -> None:
-    """Run a program to its good end, and print nothing of it."""
+    """Run a program that must succeed, without printing its output."""
     subprocess.run(words, check=True, timeout=LIMIT, stdout=subprocess.DEVNULL, **more)
 
 
@@ -141,8 +141,8 @@ class Host:
 
     def sent(self) -> int:
         """Return the bytes that this host has put on its link."""
-        found = subprocess.run(self.words("cat", "/sys/class/net/eth0/statistics/tx_bytes"), check=True, capture_output=True, timeout=LIMIT)
-        return int(found.stdout)
+        done = subprocess.run(self.words("cat", "/sys/class/net/eth0/statistics/tx_bytes"), check=True, capture_output=True, timeout=LIMIT)
+        return int(done.stdout)
 
     def end(self) -> None:
         """End what still runs."""
@@ -187,10 +187,10 @@ class Node:
 
     def result(self) -> dict[str, t.Any]:
         """Return its result once it is there."""
-        found = self._line()
-        if "failed" in found:
-            raise SystemExit(f"{self._host.name}: {found['failed']}")
-        return found
+        answer = self._line()
+        if "failed" in answer:
+            raise SystemExit(f"{self._host.name}: {answer['failed']}")
+        return answer
 
     def call(self, state: str, hf_home: Path, **params: t.Any) -> dict[str, t.Any]:
         """Call the module and return its result."""
@@ -198,18 +198,18 @@ class Node:
         return self.result()
 
     def kill(self) -> None:
-        """Kill it without a word."""
+        """Kill it."""
         self._program.kill()
         self._program.wait(LIMIT)
 
     def close(self) -> None:
-        """Let it end."""
+        """Close its input and wait until it has ended."""
         self._program.stdin.close()
         self._program.wait(LIMIT)
 
 
 def node() -> int:
-    """Be the module on a node: parameters come in lines, results go out in lines."""
+    """Run the module as on a node: read parameters and write results, one line each."""
     print("{}", flush=True)
     for line in sys.stdin:
         try:
@@ -226,7 +226,7 @@ def node() -> int:
 @contextlib.contextmanager
 def hosts(count: int, scratch: Path, rate: str = "") -> t.Iterator[list[Host]]:
     """Make hosts that are joined by a bridge; with ``rate`` none sends faster than that."""
-    found, switch = [], f"gb10b{os.getpid()}-sw"
+    made, switch = [], f"gb10b{os.getpid()}-sw"
     with contextlib.ExitStack() as stack:
 
         def namespace(name: str) -> None:
@@ -248,8 +248,8 @@ def hosts(count: int, scratch: Path, rate: str = "") -> t.Iterator[list[Host]]:
             run("ip", "-n", host.name, "address", "add", f"{host.address}/24", "dev", "eth0")
             if rate:
                 run("tc", "-n", host.name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256k", "latency", "50ms")
-            found.append(host)
-        yield found
+            made.append(host)
+        yield made
 
 
 def make_model(home: Path, size: int) -> None:
@@ -369,7 +369,7 @@ class Ways:
         run("cp", "-a", "--reflink=never", str(self.home / "hub" / BASE), str(self.other / "hub"))
 
     def begin_ours(self) -> None:
-        """Have the source give the model out, and the target ready; that is the same for a model of any size."""
+        """Have the source serve the model, and the target ready; that takes as long for a model of any size."""
         began = time.monotonic()
         self._node, self._taker = self.source.node(), self.target.node()
         self._given = self._node.call("served", self.home, clients=[self.target.address])
@@ -381,15 +381,15 @@ class Ways:
         return self._taker.call("copied", self.other, source=self.source.address, secret=self._given["secret"], listing=self._given["listing"])
 
     def begin_ours_only(self) -> Node:
-        """Have our module begin, and return it."""
+        """Start our module, and return it."""
         self._taker.begin("copied", self.other, source=self.source.address, secret=self._given["secret"], listing=self._given["listing"])
         return self._taker
 
     def end_ours(self) -> None:
         """End the daemon."""
         self._node.call("stopped", self.home, listing=self._given["listing"])
-        for one in (self._node, self._taker):
-            one.close()
+        for process in (self._node, self._taker):
+            process.close()
 
     def compare(self) -> None:
         """rsync -c over ssh, by the command that others use."""
@@ -397,7 +397,7 @@ class Ways:
 
 
 def wait_for(done: t.Callable[[], bool]) -> None:
-    """Return when something is so."""
+    """Return once a condition is true."""
     until = time.monotonic() + LIMIT
     while not done():
         if time.monotonic() > until:
@@ -406,13 +406,13 @@ def wait_for(done: t.Callable[[], bool]) -> None:
 
 
 def at_once(calls: t.Sequence[t.Callable[[], t.Any]]) -> None:
-    """Call several at once."""
+    """Call several functions at the same time."""
     errors: list[BaseException] = []
 
     def guarded(call: t.Callable[[], t.Any]) -> None:
         try:
             call()
-        except (Exception, SystemExit) as error:  # told by the thread that waits
+        except (Exception, SystemExit) as error:  # raised by the thread that waits
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(call,)) for call in calls]
@@ -432,7 +432,7 @@ def median(values: t.Iterable[float]) -> float:
 
 
 def of_wanted(name: str, value: float, unit: str, most: bool, limit: float) -> None:
-    """Print a figure beside what is wanted of it."""
+    """Print a figure with its target."""
     print(f"{name:<44} {value:8.3f}{unit}  (wanted: {limit:.3g}{unit} or {'less' if most else 'more'})", flush=True)
 
 
@@ -477,17 +477,17 @@ def measure_copy(cpu: Cpu, scratch: Path, rounds: int, place: Path, kind: str, c
     shutil.rmtree(place)
     first = next(iter(rows.values()))
     print(f"{kind:<44}    MB/s   times  CPU s/GB   share    rounds, MB/s")
-    for name, found in rows.items():
-        rate, cost = (median(column) for column in zip(*found))
-        ratio, share = (median(b / a for a, b in zip(before, after)) for before, after in zip(zip(*first), zip(*found)))
-        print(f"  {name:<42} {rate:7.0f} {ratio:7.2f} {cost:9.2f} {share:7.2f}    {' '.join(f'{row[0]:.0f}' for row in found)}")
+    for name, measured in rows.items():
+        rate, cost = (median(column) for column in zip(*measured))
+        ratio, share = (median(b / a for a, b in zip(before, after)) for before, after in zip(zip(*first), zip(*measured)))
+        print(f"  {name:<42} {rate:7.0f} {ratio:7.2f} {cost:9.2f} {share:7.2f}    {' '.join(f'{row[0]:.0f}' for row in measured)}")
     of_wanted("ours is faster by", median(b[0] / a[0] for a, b in zip(first, rows[OURS])), "", False, FASTER)
     of_wanted("ours takes of its CPU per GB", median(b[1] / a[1] for a, b in zip(first, rows[OURS])), "", True, CPU_SHARE)
     print(f"loading the module and starting the server took {median(daemons):.2f} s beside that\n", flush=True)
 
 
 def measure_again(scratch: Path, rounds: int, place: Path) -> None:
-    """Print what a run on a target takes that has all of it."""
+    """Print the time of a run on a target that already has the whole model."""
     home, other = place / "source", place / "target"
     make_model(home, SIZE)
     with hosts(2, scratch) as (source, target):
@@ -536,24 +536,24 @@ def measure_killed(scratch: Path, rounds: int, place: Path) -> None:
 
 def arrived(stage: Path) -> int:
     """Return the bytes of a stage."""
-    found = 0
+    size = 0
     for folder, _folders, names in os.walk(stage):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 # The files are as long as they will be from the start, with holes.
-                found += os.stat(os.path.join(folder, name)).st_blocks * 512
-    return found
+                size += os.stat(os.path.join(folder, name)).st_blocks * 512
+    return size
 
 
 def measure_four(cpu: Cpu, scratch: Path, rounds: int, place: Path, rate: str) -> None:
-    """Print how long four targets take that give the model on to each other, against one."""
+    """Print how long four targets take that pass the model on to each other, compared with one."""
     home, others = place / "source", [place / f"target{number}" for number in range(1, 5)]
     make_model(home, SIZE // 4)
     seconds: dict[int, list[float]] = {1: [], 4: []}
     busy = []
     with hosts(5, scratch, rate) as (source, *targets):
         for _round in range(rounds):
-            for count, found in seconds.items():
+            for count, times in seconds.items():
                 chain = [source, *targets[:count]]
                 for other in others:
                     empty(other)
@@ -566,11 +566,11 @@ def measure_four(cpu: Cpu, scratch: Path, rounds: int, place: Path, rate: str) -
                     taker.begin("copied", others[number - 1], source=chain[number - 1].address, secret=secret, listing=given["listing"], clients=after)
                 for taker in takers:
                     taker.result()
-                found.append(time.monotonic() - began)
-                busy.append((cpu.seconds() - used) / found[-1] / (os.cpu_count() or 1))
+                times.append(time.monotonic() - began)
+                busy.append((cpu.seconds() - used) / times[-1] / (os.cpu_count() or 1))
                 giver.call("stopped", home, listing=given["listing"])
-                for one in (giver, *takers):
-                    one.close()
+                for process in (giver, *takers):
+                    process.close()
                 if any(len(blobs(other)) != FILES for other in others[:count]):
                     raise SystemExit("not all files arrived")
     shutil.rmtree(place)

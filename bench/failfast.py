@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tests.integration.injecting import INJECTIONS, injected  # noqa: E402
 from tests.integration.lab import Lab  # noqa: E402
 
-#: Seconds of a plain wait for a peer that is gone, and for one that is there and silent.
+#: Seconds of a plain wait for a peer that is gone, and for one that runs but does not answer.
 GONE, SILENT = 600, 1800
 
 
@@ -45,18 +45,20 @@ def main() -> int:
         lab = Lab(Path(private))
         # Image, model and caches are there before the first injection.
         lab.up()
-        for one in [one for one in INJECTIONS if any(part in one.id for part in arguments.only)] * arguments.rounds:
+        for injection in [injection for injection in INJECTIONS if any(part in injection.id for part in arguments.only)] * arguments.rounds:
             lab.clear()
             try:
-                with injected(lab, one) as found:
-                    right = found.names(one.host) and found.first["id"] in one.ids and found.first["remedy"] and found.known is one.known
-                    wrong = "" if right else f" WRONG: {found.first['node']}: {found.first['cause']}"
+                with injected(lab, injection) as outcome:
+                    named = outcome.names(injection.host) and outcome.first["id"] in injection.ids
+                    right = named and outcome.first["remedy"] and outcome.known is injection.known
+                    wrong = "" if right else f" WRONG: {outcome.first['node']}: {outcome.first['cause']}"
             except AssertionError as error:
-                print(f"{one.id}: {error}", flush=True)
+                print(f"{injection.id}: {error}", flush=True)
                 continue
-            seconds[one.stalls].append(found.seconds)
-            limit = f" after a limit of {one.still:.0f} s" if one.still else ""
-            print(f"{one.id:<36} {found.seconds:6.1f} s  {found.first['id']:<16} plain wait {GONE if one.known else SILENT} s{limit}{wrong}", flush=True)
+            seconds[injection.stalls].append(outcome.seconds)
+            limit = f" after a limit of {injection.still:.0f} s" if injection.still else ""
+            plain = f"plain wait {GONE if injection.known else SILENT} s"
+            print(f"{injection.id:<36} {outcome.seconds:6.1f} s  {outcome.first['id']:<16} {plain}{limit}{wrong}", flush=True)
         lab.clear()
     for stalls, all_of_them in seconds.items():
         if all_of_them:

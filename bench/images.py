@@ -11,10 +11,10 @@ store that has it from an archive exports the whole image for a thin layer. The 
 Ray's, and removes that in the end; with --image it takes one that is there. The target loses the image, and with "full" its base, too; then it is copied,
 in turns by either way, and by ours last, which leaves both names on both nodes. What counts are the tasks of Ansible that copy
 (bench/tasks/copy_image.yml), from the start of the first to the end of the last: for ours that is serving, reading the secret, fetching and stopping; for
-the others one task with the pipe. Beside the seconds stand the bytes that the source put on its fabric link. A key of the bench is let in on the target
-while it runs, for a user (ansible_user) who may use sudo.
+the others one task with the pipe. The bytes that the source sent on its fabric link are printed, too. The target accepts a key of the bench
+while the bench runs, for a user (ansible_user) who may use sudo.
 
-Nothing is asserted, since times depend on the machine: what is wanted stands beside each ratio.
+Nothing is asserted, since times depend on the machine: each ratio is printed with its target.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from plays import ENDS, ROOT, Event, play, shown, utc
 
-#: What is wanted: times as fast with the base on the target, and at most times as long without it.
+#: The targets: how many times as fast with the base on the target, and at most how many times as long without it.
 THIN_FASTER, FULL_LONGER = 5.0, 1.05
 #: The image that is built, and the bytes that it adds: a layer of 50 MB is what owners report to save and load whole images for.
 THIN, THIN_BYTES = "gb10-bench/thin:1", 50_000_000
@@ -37,23 +37,23 @@ KEY = "/root/.gb10-bench/key"
 
 def copy_seconds(events: t.Sequence[Event]) -> float:
     """Seconds of the tasks that copy. Raises :class:`ValueError` when there was none."""
-    began = [utc(one["created"]) for one in events if one["event"] == "playbook_on_task_start" and one["event_data"]["task"].startswith("Copy")]
-    ended = [utc(one["created"]) for one in events if one["event"] in ENDS and one["event_data"]["task"].startswith("Copy")]
+    began = [utc(event["created"]) for event in events if event["event"] == "playbook_on_task_start" and event["event_data"]["task"].startswith("Copy")]
+    ended = [utc(event["created"]) for event in events if event["event"] in ENDS and event["event_data"]["task"].startswith("Copy")]
     if not began or not ended:
         raise ValueError("nothing was copied")
     return max(ended) - min(began)
 
 
 def came(events: t.Sequence[Event]) -> dict[str, t.Any]:
-    """What the play says about the copy. Raises :class:`SystemExit` when the target has another image."""
-    said = next(one["event_data"]["res"]["msg"] for one in events if one["event"] == "runner_on_ok" and one["event_data"]["task"] == "Say what came")
-    if len(set(said["ids"])) != 1:
-        raise SystemExit(f"the target has another image: {said['ids']}")
-    return said
+    """The play's result of the copy. Raises :class:`SystemExit` when the target has another image."""
+    result = next(event["event_data"]["res"]["msg"] for event in events if event["event"] == "runner_on_ok" and event["event_data"]["task"] == "Say what came")
+    if len(set(result["ids"])) != 1:
+        raise SystemExit(f"the target has another image: {result['ids']}")
+    return result
 
 
 def run(name: str, inventory: str, variables: dict[str, t.Any]) -> t.Sequence[Event]:
-    """Run a play of the bench to its good end, and return its events."""
+    """Run a play of the bench, which must succeed, and return its events."""
     played = play(ROOT / "bench" / "tasks" / name, inventory, variables)
     if played.rc:
         raise SystemExit(f"{name} failed:\n{played.stdout}")
@@ -69,10 +69,10 @@ def measure(inventory: str, variables: dict[str, t.Any], kind: str, rounds: int)
     for _round in range(rounds):
         for way in seconds:
             events = run("copy_image.yml", inventory, {**variables, "bench_forgotten": forgotten, "bench_way": way})
-            said = came(events)
+            result = came(events)
             seconds[way].append(copy_seconds(events))
-            sent[way].append(int(said["sent"]))
-            size = int(said["size"])
+            sent[way].append(int(result["sent"]))
+            size = int(result["size"])
     has = "its base" if kind == "thin" else "nothing of it"
     print(f"an image of {size / 1e9:.2f} GB, of which the target has {has}:")
     for way, name in (("others", "docker save | ssh docker load"), ("ours", "this collection")):

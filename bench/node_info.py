@@ -6,7 +6,7 @@
 
     .venv/bin/python bench/node_info.py -i inventories/lab [--hosts gb10_cluster] [--repeat 3] [--no-become]
 
-Three ratios are printed, what they are made of, and the tasks of the preflight that took longest. Nothing is asserted, since times hang on the machine:
+Three ratios are printed with their parts, and the tasks of the preflight that took longest. Nothing is asserted, since times depend on the machine:
 
 - one look (bench/tasks/one_look.yml: one call of node_info a node, no facts) against bench/tasks/ordinary_checks.yml (more than 40 ordinary tasks, pipelined as
   well), from the start of the first task to the end of the last. At least 10 is what is wanted.
@@ -15,8 +15,8 @@ Three ratios are printed, what they are made of, and the tasks of the preflight 
 - the whole of playbooks/doctor.yml against the same ping: it also finds the cluster, judges all inputs and all nodes, and leaves a record.
 
 The runs take turns, so that a machine that is busy for a while is so for both; the medians count. Any inventory will do whose hosts can be reached
-and do the modules' bidding, two names with ansible_connection=local included, which measure no network. A preflight that ends with a verdict that stops
-it is measured anyway; one that the inputs of its inventory stop has read no node, and there is no third ratio.
+and can run the modules, also two names with ansible_connection=local, which measure no network. A preflight that ends with a verdict that stops
+it is measured anyway. One that wrong inputs of its inventory stop has read no node, so there is no third ratio.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pathlib import Path
 
 from plays import ENDS, ROOT, Event, longest, play, shown, task_seconds, tasks
 
-#: What is wanted: at least this many times faster, and at most this many times as long.
+#: The targets: at least this many times faster, and at most this many times as long.
 FASTER, LONGER = 10.0, 2.0
 
 
 def answered(events: t.Sequence[Event], action: str) -> bool:
-    """Whether a task of a module came to its end on every host that it began on, and on one at least."""
+    """Whether a module's task ended on every host on which it began, and on at least one."""
     done = [event["event"] for event in events if event["event"] in ENDS and event["event_data"].get("task_action") == action]
     return bool(done) and not any(name in ("runner_on_failed", "runner_on_unreachable") for name in done)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whole plays as the benches run them, and what their events tell about time."""
+"""Whole plays as the benches run them, and the times from their events."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def tasks(events: t.Sequence[Event]) -> int:
 
 def longest(events: t.Sequence[Event], most: int = 6) -> list[tuple[str, float]]:
     """The tasks that took longest, with their seconds from their start to their last end on a host."""
-    found = []
+    rows = []
     for event in events:
         if event["event"] == "playbook_on_task_start":
             uuid = event["event_data"]["task_uuid"]
             ends = [utc(other["created"]) for other in events if other["event"] in ENDS and other["event_data"].get("task_uuid") == uuid]
             if ends:
-                found.append((event["event_data"]["task"], max(ends) - utc(event["created"])))
-    return sorted(found, key=lambda one: -one[1])[:most]
+                rows.append((event["event_data"]["task"], max(ends) - utc(event["created"])))
+    return sorted(rows, key=lambda row: -row[1])[:most]
 
 
 @dataclasses.dataclass
@@ -90,4 +90,4 @@ def play(book: Path, inventory: str, variables: dict[str, t.Any]) -> Run:
 
 def shown(seconds: t.Sequence[float]) -> str:
     """The median of some times, with all of them."""
-    return f"{statistics.median(seconds):7.2f} s  ({', '.join(f'{one:.2f}' for one in seconds)})"
+    return f"{statistics.median(seconds):7.2f} s  ({', '.join(f'{value:.2f}' for value in seconds)})"

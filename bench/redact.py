@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What taking secrets out of a text costs: milliseconds for 16 KiB, and how many times as long 64 KiB take (4 is linear, 16 would be square).
+"""The time to redact secrets from a text: milliseconds for 16 KiB, and how many times as long 64 KiB take (4 is linear, 16 would be square).
 
 Run it from the repository's root:
 
     python bench/redact.py
 
-The last rows are texts that a pattern with a second repetition would take long for.
+The last rows are texts on which a pattern with a second repetition would be slow.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def main() -> int:
     print(f"{len(ALONE) + len(TOGETHER)} wrong values and names in {len(wrong)} runs, {contacts} connections to nodes")
     print(f"a play without a task: {shown(empty)}")
     print(f"a refusal:             {shown(refused)}")
-    ratios = [one / other for one, other in zip(refused, empty)]
+    ratios = [refusal / plain for refusal, plain in zip(refused, empty)]
     print(f"a refusal takes {statistics.median(refused) / statistics.median(empty):.2f} times as long, {min(ratios):.2f} to {max(ratios):.2f}")
     return 0
 

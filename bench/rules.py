@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How long the preflight's rules take on the controller: CPU seconds for many nodes, and what one more rule costs.
+"""CPU seconds of the preflight's rules on the controller: for many nodes, and for one more rule.
 
     .venv/bin/python bench/rules.py [--nodes 64] [--repeat 5] [--answer FILE …]
 
@@ -33,14 +33,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 HEALTHY = ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json"
 #: What the issue allows: CPU seconds for 64 nodes, and CPU milliseconds for one more rule on one node.
 SECONDS_64, MS_PER_RULE = 1.0, 1.0
-#: Copies of all rules that are judged in addition, to see what one costs.
+#: Copies of all rules that are judged in addition, to measure the time of one.
 COPIES = 4
 
 
 def answers(paths: t.Sequence[Path], count: int) -> dict[str, dict[str, t.Any]]:
     """Return what the role notes for ``count`` nodes."""
     texts = [path.read_text(encoding="utf-8") for path in paths]
-    asked = {}
+    by_node = {}
     for number in range(1, count + 1):
         info = json.loads(
             texts[(number - 1) % len(texts)].replace("192.168.100.11", f"192.168.100.{number}").replace("192.168.101.11", f"192.168.101.{number}")
@@ -50,8 +50,8 @@ def answers(paths: t.Sequence[Path], count: int) -> dict[str, dict[str, t.Any]]:
             info["tenants"] = [
                 {"pid": 1, "name": "ollama", "cmdline": "ollama serve", "user": "x", "kind": "ollama", "container": "", "gpu_mib": 9000, "rss_mb": 1}
             ]
-        asked[f"spark-{number}"] = {"info": info, "zombies": {"findings": []}, "settings": settings(number, count)}
-    return asked
+        by_node[f"spark-{number}"] = {"info": info, "zombies": {"findings": []}, "settings": settings(number, count)}
+    return by_node
 
 
 def settings(number: int, count: int) -> dict[str, t.Any]:
@@ -107,16 +107,16 @@ def main() -> None:
 
     profile = profiles.load("nemotron_3_super_tp2")
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
-    asked = answers(options.answer, options.nodes)
+    by_node = answers(options.answer, options.nodes)
     rules = rule_table.shipped()
     loaded = cpu_seconds(lambda: rule_table.parsed(rule_table.TABLE.read_text(encoding="utf-8")), options.repeat)
-    record = judging.judge(copy.deepcopy(asked), profile, run)
+    record = judging.judge(copy.deepcopy(by_node), profile, run)
 
-    all_rules = cpu_seconds(lambda: judging.judge(asked, profile, run), options.repeat)
+    all_rules = cpu_seconds(lambda: judging.judge(by_node, profile, run), options.repeat)
     many = more_rules(rules, COPIES)
-    many_rules = cpu_seconds(lambda: judging.judge(asked, profile, run, many), options.repeat)
+    many_rules = cpu_seconds(lambda: judging.judge(by_node, profile, run, many), options.repeat)
     per_rule_ms = (many_rules - all_rules) / (len(many) - len(rules)) / options.nodes * 1000
-    one_node = cpu_seconds(lambda: judging.judge(dict([next(iter(asked.items()))]), profile, run), options.repeat)
+    one_node = cpu_seconds(lambda: judging.judge(dict([next(iter(by_node.items()))]), profile, run), options.repeat)
 
     print(f"rules                    {len(rules)}, read in {loaded * 1000:.0f} ms of CPU")
     print(f"nodes                    {options.nodes}, {len(record['findings'])} findings")

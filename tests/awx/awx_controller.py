@@ -6,7 +6,7 @@
 
 It is not an AWX: it runs nothing, has no accounts and keeps nothing. It has the shapes of the answers (lists with count and results, related addresses, 204 for
 an association) and the refusals that matter here: names that are taken, a playbook that the project does not have, surveys by AWX's rules, two
-credentials of one type, a type of credential that injects into nothing. A field that AWX would silently drop is refused, so that none is invented.
+credentials of one type, a type of credential that injects into nothing. A field that AWX would silently drop is refused, so that no test uses one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ASSOCIATIONS = {
     "job_templates": {"credentials"},
     "workflow_job_template_nodes": {"success_nodes", "failure_nodes", "always_nodes"},
 }
-#: Kinds that a job template of any sort is found among.
+#: Kinds that include a job template of any sort.
 UNIFIED = ("job_templates", "projects", "workflow_job_templates", "inventory_sources")
 #: Which fields make a name unique.
 UNIQUE = {
@@ -73,7 +73,7 @@ READ_ONLY = {"job_templates": {"organization"}, "workflow_job_template_nodes": {
 
 
 class Refusal(Exception):
-    """An answer of the controller that is no success."""
+    """An error response of the controller."""
 
     def __init__(self, status: int, **body: t.Any) -> None:
         super().__init__(status, body)
@@ -85,7 +85,7 @@ class Controller:
 
     def __init__(self, token: str, playbooks: t.Sequence[str] = ()) -> None:
         self.token = token
-        #: What the project has, once it was fetched.
+        #: The playbooks of the project, once it was fetched.
         self.playbooks = list(playbooks)
         self.items: dict[str, dict[int, Item]] = {kind: {} for kind in FIELDS}
         self.surveys: dict[tuple[str, int], Item] = {}
@@ -159,8 +159,8 @@ class Controller:
         unknown = [name for name in query if not any(name in item for item in items)]
         if items and unknown:
             raise Refusal(400, detail=f"There is no field {unknown[0]} to filter by.")
-        found = [item for item in items if all(str(item.get(name)) == value for name, value in query.items())]
-        return {"count": len(found), "next": None, "previous": None, "results": found}
+        matching = [item for item in items if all(str(item.get(name)) == value for name, value in query.items())]
+        return {"count": len(matching), "next": None, "previous": None, "results": matching}
 
     # -- objects ---------------------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Controller:
         empty = [name for name, value in written.items() if value is None and FIELDS[kind][name] is ...]
         if empty:
             raise Refusal(400, **{name: ["This field may not be null."] for name in empty})
-        # What is written as null is what it is by itself.
+        # A field that is written as null gets its default.
         after = {**item, **{name: FIELDS[kind][name] if value is None else value for name, value in written.items()}}
         self._check(kind, after)
         item.update(after)
@@ -266,7 +266,7 @@ class Controller:
 
 
 class Server:
-    """The emulator behind an address of this machine, for as long as the context lasts."""
+    """Serve the emulator at an address of this machine until the end of the context."""
 
     def __init__(self, controller: Controller) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -286,7 +286,7 @@ class Server:
             do_GET = do_POST = do_PATCH = do_DELETE = _handle
 
             def log_message(self, *arguments: t.Any) -> None:
-                """Requests are kept by the controller, and not printed."""
+                """Print nothing: the controller records the requests."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Jobs as AWX would run them: the directory that it hands to ansible-runner, and what is to be read out of a finished one.
+"""Jobs as AWX would run them: the directory that it passes to ansible-runner, and the results of a finished job.
 
 AWX gives a job a directory of its own with a copy of the project, the inventory as a program that prints JSON, the variables, credentials as files that
 the environment names, and an ssh key for an agent. The container around all that is left out: the machine's own Ansible runs it.
@@ -27,12 +27,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = sorted(path.name for path in (ROOT / "awx").glob("*.yml"))
-#: What an administrator has to say, as the documentation tells it.
+#: The variables that an administrator has to set, as in the documentation.
 SETTINGS = {"gb10_awx_scm_url": "https://git.example.com/gb10.cluster.git", "gb10_awx_image": "registry.example.com/gb10-ee:1"}
 #: Verbosity 4 of AWX, Connection Debug.
 LOUDEST = 4
 
-#: Escape sequences that only set colors; others move a cursor that a job's output has not.
+#: Escape sequences that only set colors; others move a cursor, which a job's output does not have.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -76,14 +76,14 @@ def templates() -> list[dict[str, t.Any]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows the tag for a text that is no template."""
+    """Reads the tag of a text that is not a template."""
 
 
 _Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
 
 
 def checkout(target: Path) -> Path:
-    """Copy what git knows of this repository, links as links, as a checkout would have it. Files that are new and not ignored are there, too."""
+    """Copy this repository's tracked files, links as links, as in a checkout. Files that are new and not ignored are included."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if os.path.lexists(ROOT / name):
@@ -94,7 +94,7 @@ def checkout(target: Path) -> Path:
 
 @dataclasses.dataclass
 class Credential:
-    """A credential of one of our types, with its secrets."""
+    """A credential of one of this collection's types, with its secrets."""
 
     type: dict[str, t.Any]
     inputs: dict[str, str]
@@ -131,10 +131,10 @@ class Done:
 
     @property
     def failures(self) -> str:
-        """The messages of all failed tasks, one below the other, and the tables and lines that they point to."""
-        found = [event["event_data"]["res"].get("msg", "") for event in self.events if event["event"] in ("runner_on_failed", "runner_on_unreachable")]
+        """The messages of all failed tasks, one per line, with the tables and lines that they refer to."""
+        messages = [event["event_data"]["res"].get("msg", "") for event in self.events if event["event"] in ("runner_on_failed", "runner_on_unreachable")]
         shown = [event["stdout"] for event in self.events if event["event"] == "verbose"]
-        return "\n".join(map(str, [*found, *(shown if found else [])]))
+        return "\n".join(map(str, [*messages, *(shown if messages else [])]))
 
     @property
     def actions(self) -> set[str]:
@@ -147,7 +147,7 @@ class Done:
         return {host: count for host, count in stats["changed"].items() if count}
 
     def largest(self) -> tuple[int, str]:
-        """Bytes of the largest event as JSON, and which it is."""
+        """The size of the largest event as JSON, in bytes, and its description."""
         return max((len(json.dumps(event)), self._what(event)) for event in self.events)
 
     @staticmethod
@@ -156,12 +156,12 @@ class Done:
 
     def leaks(self, *secrets: str) -> list[str]:
         """Places that hold a secret: events, output, and every other file that the runner left behind."""
-        found = [self._what(event) for event in self.events if any(secret in json.dumps(event) for secret in secrets)]
-        found += ["output"] if any(secret in self.stdout for secret in secrets) else []
+        places = [self._what(event) for event in self.events if any(secret in json.dumps(event) for secret in secrets)]
+        places += ["output"] if any(secret in self.stdout for secret in secrets) else []
         for path in (self.directory / "artifacts").rglob("*"):
             if path.is_file() and any(secret in path.read_text(encoding="utf-8", errors="replace") for secret in secrets):
-                found.append(str(path.relative_to(self.directory)))
-        return found
+                places.append(str(path.relative_to(self.directory)))
+        return places
 
     def strange_controls(self) -> list[str]:
         """Control characters in the output that are neither colors nor ends of lines: what only a terminal understands."""
@@ -199,7 +199,7 @@ class Jobs:
         login: str = "",
         ssh_key: str = "",
     ) -> Done:
-        """Lay a job out and run it. ``inventory`` is what ``ansible-inventory --list`` prints, ``ssh_key`` the text of a key."""
+        """Create a job's directory and run the job. ``inventory`` is what ``ansible-inventory --list`` prints, ``ssh_key`` the text of a key."""
         self._runs += 1
         directory = self.place / f"job-{self._runs}"
         shutil.copytree(self.project, directory / "project", symlinks=True)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What AWX does with a project, a survey and a job's variables, said again in our words, so that it can be tested without an AWX.
+"""AWX's rules for a project, a survey and a job's variables, written again here so that they can be tested without AWX.
 
-Each rule names where it is known from, a file of github.com/ansible/awx, read at the revisions of 2024 and 2026 that agree in it.
+Each rule names its source, a file of github.com/ansible/awx. The revisions of 2024 and 2026 that were read agree in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 Spec = dict[str, t.Any]
 Variables = dict[str, t.Any]
 
-#: What a line of a playbook looks like (awx/main/utils/ansible.py). It may be indented, so it is in many a file that is none.
+#: The form of a playbook's line (awx/main/utils/ansible.py). It may be indented, so files that are not playbooks match, too.
 PLAYBOOK_LINE = re.compile(r"\s*-?\s*(hosts|include|import_playbook):")
 #: How an inventory in INI form begins (the same file).
 INVENTORY_LINE = re.compile(r"[a-zA-Z0-9_.=\[\]]")
@@ -36,7 +36,7 @@ EVENT_BYTES = 700_000
 
 
 def skipped(directory: str) -> bool:
-    """Whether AWX lists nothing of a directory, given as seen from the project (skip_directory in awx/main/utils/ansible.py)."""
+    """Whether AWX skips a directory, given relative to the project (skip_directory in awx/main/utils/ansible.py)."""
     parts = directory.split(os.sep)
     return any(part in ("roles", "tasks", "group_vars", "host_vars") or part.startswith(".") and part != "." for part in parts)
 
@@ -50,34 +50,34 @@ def files(project: Path) -> t.Iterator[Path]:
 
 def playbooks(project: Path) -> list[str]:
     """The playbooks that a job template can name (could_be_playbook, and the property playbooks in awx/main/models/projects.py)."""
-    found = []
+    paths = []
     for path in files(project):
         if path.suffix not in (".yml", ".yaml"):
             continue
         lines = path.read_text(encoding="utf-8", errors="ignore").splitlines()
         if any(PLAYBOOK_LINE.match(line) for line in lines) or lines[:1] and lines[0].startswith("$ANSIBLE_VAULT;"):
-            found.append(str(path.relative_to(project)))
-    return sorted(found, key=str.lower)
+            paths.append(str(path.relative_to(project)))
+    return sorted(paths, key=str.lower)
 
 
 def inventories(project: Path) -> list[str]:
     """The files that an inventory source is offered (could_be_inventory). Others can be typed in."""
-    found = []
+    paths = []
     for path in files(project):
         plain = path.name in ("inventory", "hosts") or path.suffix == ".ini" or os.access(path, os.X_OK)
         if not plain and "." not in path.suffix:
             lines = path.read_text(encoding="utf-8", errors="ignore").splitlines(keepends=True)[:10]
             plain = all(INVENTORY_LINE.match(line) for line in lines)
         if plain:
-            found.append(str(path.relative_to(project)))
-    return sorted(found, key=str.lower)
+            paths.append(str(path.relative_to(project)))
+    return sorted(paths, key=str.lower)
 
 
 # --- surveys ------------------------------------------------------------------------------------------------------------------
 
 
 def survey_error(spec: t.Any) -> str:
-    """Why AWX refuses a survey, empty when it takes it (_validate_spec_data in awx/api/views/__init__.py)."""
+    """Why AWX refuses a survey, empty when it accepts it (_validate_spec_data in awx/api/views/__init__.py)."""
     if not isinstance(spec, dict):
         return "the survey is no mapping"
     for field, kind in (("name", str), ("description", str), ("spec", list)):
@@ -168,8 +168,8 @@ def accepted(template: dict[str, t.Any], answers: Variables) -> Variables:
     # The launch form fills in the defaults.
     filled = {question["variable"]: question["default"] for question in questions if question.get("default", "") != ""} | answers
     errors = [error for question in questions if (error := answer_error(question, filled))]
-    asked = {question["variable"] for question in questions}
-    strange = sorted(set(answers) - asked)
+    variables = {question["variable"] for question in questions}
+    strange = sorted(set(answers) - variables)
     if strange and not template.get("ask_variables_on_launch"):
         errors.append(f"Variables {', '.join(strange)} are not allowed on launch.")
     if errors:
@@ -193,7 +193,7 @@ def extra_vars(template: dict[str, t.Any], runtime: Variables) -> Variables:
     if template.get("survey_enabled"):
         for question in template.get("survey_spec", {}).get("spec", []):
             default = question.get("default")
-            # A default that would be no valid answer counts for nothing, without a word.
+            # A default that is not a valid answer is silently ignored.
             if default is not None and not answer_error(question, {question["variable"]: default}):
                 variables[question["variable"]] = default
     return variables | runtime
@@ -220,7 +220,7 @@ def workflow_failed(nodes: t.Mapping[str, dict[str, t.Any]], statuses: t.Mapping
 
 
 def collections_path(project: Path, root: Path) -> str:
-    """ANSIBLE_COLLECTIONS_PATH of a job (build_env in awx/main/tasks/jobs.py): what the project's requirements brought, then what its ansible.cfg says."""
+    """ANSIBLE_COLLECTIONS_PATH of a job (build_env in awx/main/tasks/jobs.py): the project's collections, then the path in its ansible.cfg."""
     paths = ["~/.ansible/collections", "/usr/share/ansible/collections"]
     parser = configparser.ConfigParser()
     parser.read(project / "ansible.cfg")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the tests about AWX share. None of them needs a lab, a node or an AWX."""
+"""Fixtures of the tests about AWX. None of these tests needs a lab, a node or AWX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, t.Any]]]:
-    """The data of awx/, evaluated with what an administrator has to say and nothing else."""
+    """The data of awx/, evaluated with only the variables that an administrator has to set."""
     return awx_job.data(tmp_path_factory.mktemp("data"))
 
 

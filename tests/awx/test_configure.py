@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook awx_configure against an emulated controller: all of it is made, a second run changes nothing, and a refusal is told."""
+"""The playbook awx_configure against an emulated controller: it creates everything, a second run changes nothing, and a refusal is reported."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_second_run_changes_nothing(emulated: Emulated, first: subprocess.Comp
     before = len(emulated.controller.requests)
     assert changed(configure(emulated.address)) == 0
     requests = emulated.controller.requests[before:]
-    # Nothing is written: what awx.awx could write again without a change it does not.
+    # Nothing is written: awx.awx does not write an object again that has not changed.
     assert [request for request in requests if request[0] != "GET"] == []
     assert len(requests) > 50
     assert changed(configure(emulated.address, "--check")) == 0
@@ -150,7 +150,7 @@ def test_a_wrong_token_is_reported() -> None:
 
 
 def test_from_an_installed_collection(awx_awx: Path, tmp_path: Path) -> None:
-    """Of which only what is needed is there, and in another place."""
+    """Only the needed files of the collection are there, in another directory."""
     installed = tmp_path / "ansible_collections" / "gb10" / "cluster"
     for name in ("awx", "meta", "playbooks", "plugins", "roles"):
         shutil.copytree(awx_job.ROOT / name, installed / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -196,11 +196,11 @@ def test_without_an_address_nothing_is_asked_for(missing: str) -> None:
     assert "Give both: -e gb10_awx_scm_url=ADDRESS" in " ".join(done.stdout.split())
 
 
-# --- the emulator itself can say no -------------------------------------------------------------------------------------------
+# --- the emulator itself can refuse -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "said"),
+    ("kind", "body", "text"),
     [
         ("projects", {"name": "p"}, "This field is required."),
         ("projects", {"name": "p", "organization": 99}, "object does not exist"),
@@ -211,9 +211,9 @@ def test_without_an_address_nothing_is_asked_for(missing: str) -> None:
         ("credential_types", {"name": "t", "kind": "cloud", "inputs": {"fields": [], "required": ["x"]}}, "a field that is none"),
     ],
 )
-def test_the_emulator_refuses(kind: str, body: dict[str, t.Any], said: str) -> None:
+def test_the_emulator_refuses(kind: str, body: dict[str, t.Any], text: str) -> None:
     controller = awx_controller.Controller(TOKEN)
     status, answer = controller.answer("POST", f"/api/v2/{kind}/", f"Bearer {TOKEN}", body)
     assert status == 400
-    assert said in json.dumps(answer)
+    assert text in json.dumps(answer)
     assert controller.answer("GET", f"/api/v2/{kind}/", "Bearer other", None)[0] == 401

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every job template, laid out and run as AWX does, up to the first contact with a node, of which there is none.
+"""Every job template, set up and run as AWX does, up to the first contact with a node; no node answers.
 
-That far a job shows whether its names resolve from a checkout, its answers mean what they say, its files are found, and its secrets stay where they are.
+That shows whether a job's names resolve from a checkout, its answers have their effect, its files are found, and its secrets do not leak.
 On nodes the same is done by tests/integration/test_awx.py.
 """
 
@@ -105,11 +105,11 @@ def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs) -> None
     assert not asked_nodes(done)
 
 
-@pytest.mark.parametrize(("asked", "end"), [([], "refused"), (["teardown"], "unreachable")])
-def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], asked: list[str], end: str) -> None:
-    """With all that AWX hands on: the workflow's answers, and what the jobs before it passed on."""
+@pytest.mark.parametrize(("allowed", "end"), [([], "refused"), (["teardown"], "unreachable")])
+def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], allowed: list[str], end: str) -> None:
+    """With all variables that AWX passes: the workflow's answers, and those of the jobs before it."""
     (workflow,) = objects["controller_workflows"]
-    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_allow": asked}))
+    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_allow": allowed}))
     template = jobs.templates["GB10 teardown"]
     passed_on = {"gb10_verdict": "block", "gb10_preflight": {"findings": [], "verdict": "pass"}}
     done = jobs.run(template, INVENTORY, awx_rules.node_vars(template, answers, passed_on))
@@ -136,7 +136,7 @@ def test_unrequested_answers_start_nothing(jobs: awx_job.Jobs) -> None:
 
 
 def test_the_doctor_passes_its_verdict_on(jobs: awx_job.Jobs) -> None:
-    """A job that fails does so all the same: no node could be looked at."""
+    """Such a job fails all the same, since no node could be read."""
     done = jobs.launch("GB10 doctor", INVENTORY, tags="stacks", verbosity=0)
     assert done.status == "failed"
     assert done.artifacts["gb10_doctor"]["kind"] == "gb10.cluster.doctor"
@@ -170,7 +170,7 @@ def test_a_leak_would_be_seen(jobs: awx_job.Jobs) -> None:
 
 
 def test_names_resolve_by_the_link_in_the_checkout(jobs: awx_job.Jobs) -> None:
-    """Without it nothing would run: it is the checkout that is used, and no collection that happens to be installed."""
+    """Nothing would run without it: the checkout is used, not a collection that happens to be installed."""
     link = jobs.project / "collections" / "ansible_collections" / "gb10" / "cluster"
     assert link.is_symlink() and link.resolve() == jobs.project.resolve()
     link.rename(link.with_name("away"))

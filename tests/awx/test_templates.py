@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The data in awx/ by AWX's rules: what is listed, what surveys ask, what becomes of the answers. And that the rules, said again here, can say no."""
+"""The data in awx/ by AWX's rules: the lists, the questions of surveys, the effect of the answers. The rules in awx_rules are tested to refuse, too."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ MODULES = {
 
 
 def options() -> dict[str, dict[str, t.Any]]:
-    """Every variable that a role's argument spec knows. The role doctor has settings of the others without their defaults."""
-    found: dict[str, dict[str, t.Any]] = {}
+    """Every variable in a role's argument spec. The role doctor has settings of the other roles without their defaults."""
+    known: dict[str, dict[str, t.Any]] = {}
     for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
             for name, option in entry.get("options", {}).items():
-                found[name] = {**option, **found.get(name, {})}
-    return found
+                known[name] = {**option, **known.get(name, {})}
+    return known
 
 
 OPTIONS = options()
-#: Defaults that stand in the role doctor alone, in its vars and tasks.
+#: Defaults that only the role doctor has, in its vars and tasks.
 DOCTORS = {"gb10_become": True}
 #: Settings that an unanswered question leaves to the inventory.
 INVENTORYS = ("gb10_allow", "gb10_mode", "gb10_profile")
@@ -180,7 +180,7 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 
 
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
-    """A multiselect default is dropped without a word, and a password would become a variable of the play."""
+    """AWX silently drops the default of a multiselect question, and a password would become a variable of the play."""
     for name, question in questions(objects):
         # The id of a lock, that only a refused job names, files, names of models and nodes, lengths, rungs and the place of logs or of a recipe are texts,
         # and mostly there is none.
@@ -293,7 +293,7 @@ def test_every_variable_is_a_setting_of_some_role_and_no_secret(objects: Objects
 def test_no_two_jobs_of_a_template_at_a_time_and_no_way_around_the_survey(objects: Objects) -> None:
     for template in (*objects["controller_templates"], *objects["controller_workflows"]):
         assert template["allow_simultaneous"] is False
-        # Nothing that is not asked can be said, and no part of the cluster be left out.
+        # Only answers to questions can be given, and no part of the cluster can be left out.
         assert not template.get("ask_variables_on_launch") and not template.get("ask_limit_on_launch")
         assert not template.get("limit")
     # Half of a cluster can't be judged: a slice of a job is one.
@@ -309,7 +309,7 @@ def test_templates_are_few_and_ask_for_the_tags_of_their_playbooks(objects: Obje
     asks = {template["name"] for template in objects["controller_templates"] if template.get("ask_tags_on_launch")}
     assert {"GB10 serve", "GB10 doctor", "GB10 plan", "GB10 status", "GB10 protect", "GB10 bench"} == asks
     for template in objects["controller_templates"]:
-        # What a description promises is there: a tag that its playbook has is named, but for the stages of a bring-up.
+        # A template's description names the tags of its playbook, except for the stages of a bring-up.
         named = tags_of(template) - {"validate"} if template["name"] in ("GB10 doctor", "GB10 plan", "GB10 status") else set()
         assert [tag for tag in named if tag not in template["description"] and tag != "preflight"] == [], template["name"]
 
@@ -318,8 +318,8 @@ def test_tags_of_the_workflow_are_tags_of_their_playbooks(objects: Objects, node
     """AWX takes the tags of a node where its template asks for them."""
     for node in nodes.values():
         template = by_name(objects, node["unified_job_template"]["name"])
-        asked = set(filter(None, node.get("job_tags", "").split(",")))
-        assert asked <= tags_of(template) and (template.get("ask_tags_on_launch") or not asked), node["identifier"]
+        job_tags = set(filter(None, node.get("job_tags", "").split(",")))
+        assert job_tags <= tags_of(template) and (template.get("ask_tags_on_launch") or not job_tags), node["identifier"]
     assert nodes["preflight"]["job_tags"] == "preflight" and nodes["proof"]["job_tags"] == nodes["not_proven"]["job_tags"] == "proof,report"
 
 
@@ -360,7 +360,7 @@ def nodes(objects: Objects) -> dict[str, dict[str, t.Any]]:
 
 
 def run(nodes: dict[str, dict[str, t.Any]], outcome: dict[str, str]) -> tuple[list[str], bool]:
-    """Walk through a workflow whose jobs end as ``outcome`` says; returns what ran, and whether the workflow has failed."""
+    """Walk through a workflow whose jobs end with ``outcome``; returns the jobs that ran, and whether the workflow has failed."""
     followed = {following["identifier"] for node in nodes.values() for kind in node.get("related", {}).values() for following in kind}
     waiting, ran = [name for name in nodes if name not in followed], []
     while waiting:
@@ -391,7 +391,7 @@ def test_a_workflow_with_a_failure_in_it_has_failed(nodes: dict[str, dict[str, t
 
 
 def test_without_the_last_node_a_failure_would_end_well(nodes: dict[str, dict[str, t.Any]]) -> None:
-    """What that node is for: AWX's rule, said here, must be able to say no."""
+    """What that node is for: AWX's rule, as written here, must be able to report a failure."""
     cut = copy.deepcopy(nodes)
     cut["teardown"]["related"] = {}
     del cut["not_proven"]
@@ -409,7 +409,7 @@ def test_nodes_are_this_collections_templates(objects: Objects, nodes: dict[str,
 
 
 def test_the_workflows_answers_reach_its_jobs_and_mean_what_they_meant(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
-    """AWX hands the workflow's variables to every job, asked for or not: none may be a confirmation of something else."""
+    """AWX passes the workflow's variables to every job, even if its template does not ask for them: none may confirm something else."""
     (workflow,) = objects["controller_workflows"]
     answers = awx_rules.extra_vars(workflow, {"gb10_profile": "gpt_oss_120b_tp2", "gb10_allow": ["teardown"]})
     assert set(answers) == {"gb10_profile", "gb10_allow"}

@@ -36,7 +36,7 @@ HTML = BUILD / "html"
 #: Seconds for one command.
 TIMEOUT = 600
 
-#: Pages of the repository that the documentation takes in although they lie elsewhere, and their names there.
+#: Pages of the repository outside docs/ that the documentation includes, and their names in it.
 TAKEN_IN = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -89,7 +89,7 @@ def page_for(path: str) -> str:
 def moved(text: str, directory: str) -> str:
     """Return a page's text with each link to a file of the repository turned into one to that file's page, or into text where there is none.
 
-    ``directory`` is where the page lies in the repository. All pages lie in one directory of the documentation. Raises :class:`NoPage`.
+    ``directory`` is the page's directory in the repository. All pages of the documentation are in one directory. Raises :class:`NoPage`.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -135,7 +135,7 @@ def playbook_title(path: Path) -> str:
 
 
 def playbooks_page(tree: Path = ROOT) -> str:
-    """Return the page about the playbooks, made from what each says at its top."""
+    """Return the page about the playbooks, made from the comment at the top of each."""
     parts = ["# Playbooks", "", f"Each goes by its full name, `{COLLECTION}.NAME`, wherever the collection is installed, and by its path in a clone.", ""]
     for path in sorted((tree / "playbooks").glob("*.yml")):
         parts += [f"## {path.stem}", "", f"`{COLLECTION}.{playbook_title(path)}`", "", prose_and_code(header(path)), ""]
@@ -148,13 +148,13 @@ def cell(text: t.Any) -> str:
 
 
 def evidence(profile: t.Mapping[str, t.Any]) -> list[str]:
-    """Return who measured a profile, a line each."""
+    """Return who measured a profile, one line for each."""
     if isinstance(profile["evidence"], str):
         return [f"- {profile['evidence']}"]
     return [
-        f"- {cell(one['who'])}, on {cell(one['image'])}" + (f" (`{one['digest']}`)" if one.get("digest") else "") + f": {cell(one['figures'])}"
-        + (f" ({', '.join(cell(one[name]) for name in ('source', 'date') if one.get(name))})" if one.get("source") else "")
-        for one in profile["evidence"]
+        f"- {cell(entry['who'])}, on {cell(entry['image'])}" + (f" (`{entry['digest']}`)" if entry.get("digest") else "") + f": {cell(entry['figures'])}"
+        + (f" ({', '.join(cell(entry[name]) for name in ('source', 'date') if entry.get(name))})" if entry.get("source") else "")
+        for entry in profile["evidence"]
     ]
 
 
@@ -166,7 +166,8 @@ def profiles_page(tree: Path = ROOT) -> str:
         if problems:
             sys.exit(f"{path}: {'; '.join(map(str, problems))}")
         model, image = profile["model"], profile["image"]
-        beside = [f"`{one['repo']}` at `{one['revision'] or 'main'}` ({one['purpose']})" for one in profile["repositories"].values()]
+        repositories = profile["repositories"].values()
+        beside = [f"`{repository['repo']}` at `{repository['revision'] or 'main'}` ({repository['purpose']})" for repository in repositories]
         sizes = ", ".join(f"{name} {profile['parallel'][name]}" for name in ("tensor", "pipeline", "data"))
         parts += [
             f"## {profile['id']}", "",
@@ -177,20 +178,20 @@ def profiles_page(tree: Path = ROOT) -> str:
             f"- Requires: {', '.join(f'{name} {versions}' for name, versions in profile['requires'].items())}",
             f"- Context in steps: {', '.join(str(rung) for rung in profile['ladder']) or 'one'}",
             "", "Switches:", "",
-            *([f"- `{name}`: {cell(one['description'])}" for name, one in profile["switches"].items()] or ["- none"]),
+            *([f"- `{name}`: {cell(switch['description'])}" for name, switch in profile["switches"].items()] or ["- none"]),
             "", "Evidence:", "", *evidence(profile), "",
         ]
     return "\n".join(parts)
 
 
 def groups(index: str) -> dict[str, list[str]]:
-    """Return the pages that the front page links to, without their suffix, under the heading that each stands below. Links above the first are left out."""
+    """Return the pages that the front page links to, without their suffix, by the heading above each. Links above the first heading are left out."""
     _intro, *sections = re.split(r"^## (.+)$", index, flags=re.MULTILINE)
-    found = {}
+    pages = {}
     for heading, text in zip(sections[::2], sections[1::2], strict=True):
         targets = [match["target"].partition("#")[0] for match in _LINK.finditer(text)]
-        found[heading] = [target.rpartition(".")[0] for target in targets if target.endswith((".md", ".rst")) and "://" not in target]
-    return found
+        pages[heading] = [target.rpartition(".")[0] for target in targets if target.endswith((".md", ".rst")) and "://" not in target]
+    return pages
 
 
 def tree_of_pages(caption: str, pages: t.Sequence[str]) -> str:
@@ -211,7 +212,7 @@ MADE_SECTION = """
 
 
 def write_sources(directory: Path) -> None:
-    """Write all pages of ours, with their pictures, into an empty directory; exits when one links to a file without a page."""
+    """Write all pages of the repository, with their pictures, into an empty directory; exits when one links to a file without a page."""
     pages = {path: path.name for path in sorted(DOCS.glob("*.md"))} | {ROOT / name: page for name, page in TAKEN_IN.items()}
     bad = []
     for path, name in pages.items():
@@ -248,7 +249,7 @@ def run(argv: t.Sequence[str | Path]) -> None:
 
 
 def main() -> None:
-    """Build all of it anew."""
+    """Build the whole documentation again."""
     shutil.rmtree(BUILD, ignore_errors=True)
     reference = SOURCE / "reference"
     reference.mkdir(parents=True)

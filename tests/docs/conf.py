@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How Sphinx makes pages of what build.py put together. Needs no network."""
+"""The settings of Sphinx for the pages that build.py writes. Needs no network."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every command that the README and the documentation show, tried as far as it goes without a node; commands.yml says how, and who does the rest.
+"""Every command that the README and the documentation show, tried as far as possible without a node; commands.yml lists how, and which test runs the rest.
 
 All of it happens in a copy of the clone, with a home directory of its own.
 """
@@ -30,7 +30,7 @@ ROOT = HERE.parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "lab" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMENTED = [ROOT / "execution-environment.yml", *sorted((ROOT / "playbooks").glob("*.yml"))]
 
-#: What a command of ours begins with.
+#: The programs that a documented command begins with.
 PROGRAMS = frozenset({
     "./gb10", "ansible", "ansible-builder", "ansible-doc", "ansible-galaxy", "ansible-playbook", "ansible-vault", "antsibull-docs", "cp", "curl", "export",
     "make", "molecule", "pip", "pytest", "python", "python3", "ssh",
@@ -39,7 +39,7 @@ PROGRAMS = frozenset({
 TIMEOUT = 180
 
 _ASSIGNMENT = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S*\s+)*")
-#: What stands behind a command to explain it: a comment, or words in brackets, both set apart.
+#: An explanation after a command: a comment, or words in brackets, both after a space.
 _ASIDE = re.compile(r"\s{2,}(#|\(|[a-z]).*$|\s+# .*$")
 
 
@@ -71,16 +71,16 @@ def joined(lines: t.Iterable[str]) -> t.Iterator[str]:
 
 def of_markdown(text: str) -> set[str]:
     """Return the commands of a page: lines of its blocks of code, fenced or set in, and code within a line. A line after a prompt is always one."""
-    found, prose, fenced = set(), [], False
+    commands, prose, fenced = set(), [], False
     for line in joined(text.splitlines()):
         if line.lstrip().startswith("```"):
             fenced = not fenced
         elif fenced or line.startswith("    "):
             if line.strip().startswith("$ ") or is_command(line.strip()):
-                found.add(plain(line))
+                commands.add(plain(line))
         else:
             prose.append(line)
-    return found | {plain(code) for code in re.findall(r"`([^`]+)`", "\n".join(prose)) if is_command(" ".join(code.split()))}
+    return commands | {plain(code) for code in re.findall(r"`([^`]+)`", "\n".join(prose)) if is_command(" ".join(code.split()))}
 
 
 def of_comments(text: str) -> set[str]:
@@ -101,7 +101,7 @@ def shown() -> dict[str, list[str]]:
 # -- what is known of them ------------------------------------------------------------------------------------------
 
 TABLE = {entry["command"]: entry for entry in yaml.safe_load((HERE / "commands.yml").read_text(encoding="utf-8"))}
-#: Names that the pages give an inventory that stands for the reader's own.
+#: Names of an inventory on the pages that represents the reader's own.
 INVENTORIES = re.compile(r"(?<= -i )(inventories/(mine|NAME)|\./gb10-inventory)(?= )")
 #: What asks for a password at a terminal, which no test has.
 ASKS = re.compile(r" (-K|--ask-become-pass)(?= |$)")
@@ -161,7 +161,7 @@ curl one \\
 # -- who runs the rest ----------------------------------------------------------------------------------------------
 
 PARTS = yaml.safe_load((ROOT / "tests" / "parts.yml").read_text(encoding="utf-8"))["parts"]
-#: Commands of all parts, one below the other.
+#: Commands of all parts, one per line.
 OF_PARTS = "\n".join(command for part in PARTS.values() for command in part["commands"])
 
 
@@ -246,7 +246,7 @@ class Clone:
         return getattr(done, shown)
 
 
-#: The inventory that stands for the reader's own, and a profile that stands for the ID of one.
+#: The inventory that represents the reader's own, and a profile for the placeholder of a profile's ID.
 MINE, ID = "inventories/own", "nemotron_3_super_tp2"
 
 
@@ -346,7 +346,7 @@ def missing_of(command: str) -> list[str]:
 
 
 def unproven(command: str, named: t.Sequence[t.Sequence[str]]) -> list[str]:
-    """Return what the table says that a make target runs and that the parts of its recipe do not."""
+    """Return the commands that a make target runs by the table, but that its recipe's parts do not run."""
     names = [name for words in named for name in parts_of(words)]
     commands = "\n".join(line for name in names for line in PARTS[name]["commands"])
     proofs = [proof.partition("::")[0] for proof in TABLE[command]["by"]]

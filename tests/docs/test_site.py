@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What build.py built, compared with what the collection holds: nothing is left out, and no page is empty."""
+"""The built documentation compared with the collection: nothing is left out, and no page is empty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs" / "html"
 
-#: ansible-doc's name of each kind and the files that stand for it.
+#: ansible-doc's name of each kind and the files that define it.
 KINDS = {
     "module": "plugins/modules/[!_]*.py",
     "lookup": "plugins/lookup/[!_]*.py",
@@ -41,11 +41,11 @@ def text(page: str) -> str:
 def headings(page: str) -> list[str]:
     """Return the second headings of a built page."""
     source = (SITE / page).read_text(encoding="utf-8")
-    return [html.unescape(re.sub(r"<[^>]+>|¶|\uf0c1", "", found)).strip() for found in re.findall(r"<h2>(.*?)</h2>", source, re.DOTALL)]
+    return [html.unescape(re.sub(r"<[^>]+>|¶|\uf0c1", "", heading)).strip() for heading in re.findall(r"<h2>(.*?)</h2>", source, re.DOTALL)]
 
 
 def short_description(kind: str, name: str) -> str:
-    """Return what the source of a plugin or role calls itself."""
+    """Return the short description in the source of a plugin or role."""
     if kind == "role":
         spec = yaml.safe_load((ROOT / "roles" / name / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
         return next(iter(spec.values()))["short_description"]
@@ -64,7 +64,7 @@ def test_the_site_was_built() -> None:
 
 
 def test_every_directory_of_plugins_is_looked_at() -> None:
-    """A new kind of plugin has to be added here, or say why it has no page."""
+    """A new kind of plugin has to be added here, or needs a reason why it has no page."""
     without_page = {
         "action": "each is the controller's side of the module of its name",
         "doc_fragments": "texts of other pages",
@@ -122,7 +122,7 @@ def test_each_page_is_built_with_its_title(path: Path) -> None:
 
 def test_the_sidebar_has_the_groups_of_the_front_page() -> None:
     source = (SITE / "index.html").read_text(encoding="utf-8")
-    captions = [html.unescape(found) for found in re.findall(r'<p class="caption"[^>]*><span class="caption-text">(.*?)</span></p>', source)]
+    captions = [html.unescape(caption) for caption in re.findall(r'<p class="caption"[^>]*><span class="caption-text">(.*?)</span></p>', source)]
     written = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert list(dict.fromkeys(captions)) == [*written, "Made from the collection itself", "The repository"]
 

@@ -31,19 +31,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Lab]:
 
 @pytest.fixture
 def no_cluster(lab: Lab) -> None:
-    """A test that starts without a cluster."""
+    """Start a test without a cluster."""
     lab.clear()
 
 
 @pytest.fixture
 def live_cluster(lab: Lab) -> None:
-    """A test that needs a serving cluster, the one of the lab's own settings."""
+    """Start a test with a serving cluster that has the lab's own settings."""
     lab.up()
 
 
 @pytest.fixture(scope="module")
 def modes(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Modes]:
-    """Nodes of which each has a profile of its own, too; at first without a cluster."""
+    """Nodes that also have a single-node profile each, at first without a cluster."""
     lab.down()
     made = Modes.prepared(lab, tmp_path_factory.mktemp("modes"))
     yield made
@@ -52,7 +52,7 @@ def modes(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Mode
 
 @pytest.fixture
 def no_baseline(lab: Lab) -> t.Iterator[None]:
-    """Nodes without a baseline, before and after: one that was taken here would change what the zombie check says later."""
+    """Nodes without a baseline, before and after. A baseline from here would change later results of the zombie check."""
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", BASELINE)
     yield

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every injected fault is held to, whatever it is.
+"""The checks that every injected fault must pass.
 
-A fault is made, its message is asserted, the state that the failed play left is looked at, what is the user's must be as it
-was, and the next run must complete. Each fault ends as one row of a table that pytest prints at its end.
+A test injects a fault and asserts its message. It then checks the state that the failed play left, and that the user's own things
+are unchanged. Finally the next run must complete. Each fault becomes one row of a table that pytest prints at its end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from .lab import HEAD, WORKER, Interrupted, Lab, Play
 
-#: Engine and Ray: what may run in a node as long as the cluster does.
+#: Processes of the engine and of Ray, which may run on a node as long as the cluster does.
 PROCESSES = r"ray start|raylet|gcs_server|vllm serve|VLLM::|launcher\.py"
 
-#: Words of command lines that nothing of ours may have once a play is over, whatever became of it and whether or not an engine lives.
+#: Parts of command lines that no process of the collection may have after a play, whatever its result and whether or not an engine is live.
 PASSING = (
     # The driver tool, the simulated one too.
     "nvidia-smi",
@@ -29,16 +29,16 @@ PASSING = (
     # An image build: the client, and the step that runs as long as the build does.
     "docker build",
     "--root-user-action=ignore",
-    # Modules of ours: started over a pipe, from a file, and in the background.
+    # Modules of the collection: started over a pipe, from a file, and in the background.
     "BECOME-SUCCESS-",
     "AnsiballZ_",
     "ansible-tmp-",
     "async_wrapper",
 )
-#: The same for pgrep, written in a way that the command line which carries it does not match. A module that came over a pipe is a bare interpreter.
+#: The same as a pattern for pgrep that does not match its own command line. A module that came over a pipe runs as a bare interpreter.
 LEFT_BEHIND = "|".join([*(f"[{word[0]}]{word[1:]}" for word in PASSING), "^/usr/bin/python3 *$"])
 
-#: Seconds that a module of an ended play may take to end. It does what it was sent for: wait for Ray, say, or build an image.
+#: Seconds that a module may run on after its play has ended. It finishes its task, such as a wait for Ray or an image build.
 ENDING = 150
 
 #: The node containers of a whole cluster, as :meth:`Fault.left` names them.
@@ -47,8 +47,8 @@ BOTH = (f"{HEAD} head", f"{WORKER} worker")
 STATE = "/var/lib/gb10/gb10"
 SECRETS = "/etc/gb10/secrets/gb10"
 
-#: Prints what lies under the user's own directories with sizes and targets, and the files of ours that cannot be read whole.
-#: Arguments: the root of ours, the root of our secrets, the roots of the user's.
+#: Prints a checksum or link target for each file in the user's directories, and the files of the collection that do not parse.
+#: Arguments: the collection's state directory, its secrets directory, the user's directories.
 FINGERPRINT = r"""
 import hashlib, json, os, sys
 seen, broken = {}, []
@@ -86,13 +86,13 @@ print(json.dumps({"seen": seen, "broken": broken}))
 
 
 def left_behind(lab: Lab, host: str) -> str:
-    """What runs on a node, in it or in its containers, that no ended play may leave. A search that fails is no empty one."""
+    """Return the processes on a node and in its containers that no ended play may leave. A failed search raises an error."""
     search = 'pgrep --full --list-full "$1" || [ $? -eq 1 ]'
     return lab.run(host, "sh", "-c", search, "sh", LEFT_BEHIND)
 
 
 def half_written() -> list[str]:
-    """The records on this controller that a play wrote where the settings say by default, and that do not parse."""
+    """Return the records in this controller's default directory that do not parse."""
     places = Path.home() / ".cache" / "gb10"
     broken = []
     for path in sorted([*places.glob("*.json"), *places.glob("*-baseline/*.json")]):
@@ -115,7 +115,7 @@ class Row:
 
 
 class Bystanders:
-    """Things of a user on the nodes that no play of ours may touch: files, a running and a stopped container, an image."""
+    """A user's own things on the nodes, which no play may touch: files, a running and a stopped container, an image."""
 
     IMAGE = "gb10-lab/engine:0.32.0"
 
@@ -134,22 +134,22 @@ class Bystanders:
         self._before = self.look()
 
     def look(self) -> dict[str, t.Any]:
-        """What is the user's, as it is now."""
-        found = {}
+        """Return the current state of the user's things."""
+        state = {}
         for host in (HEAD, WORKER):
             roots = ("/home/spark/.cache/huggingface", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt")
             answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, "/var/lib/gb10", "/etc/gb10", roots[0]))
             assert answer["broken"] == [], f"half written on {host}"
             files = {path: self._lab.run(host, "sha256sum", path).split()[0] for path in (*roots[1:], f"{SECRETS.rsplit('/', 1)[0]}/users-own.txt")}
-            # Modules of Python that the engine compiles into the cache are not the user's.
+            # Python modules that the engine compiles into the cache do not belong to the user.
             seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path and "/__pycache__/" not in path}
             docker = self._lab.run(host, "docker", "ps", "--all", "--filter", "name=^users-", "--format", "{{.ID}} {{.Names}} {{.State}}").splitlines()
             image = self._lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", "users/own:1").strip()
-            found[host] = {"files": files, "models": seen, "containers": sorted(docker), "image": image}
-        return found
+            state[host] = {"files": files, "models": seen, "containers": sorted(docker), "image": image}
+        return state
 
     def assert_untouched(self) -> None:
-        """Nothing of the user's was removed or changed, and no file of ours is half written under its final name, there or here."""
+        """Assert that the user's things are unchanged, and that no file of the collection is half written on the nodes or here."""
         assert self.look() == self._before
         assert half_written() == []
 
@@ -171,32 +171,32 @@ class Fault:
         self._injected: float | None = None
 
     def now(self, at: float) -> None:
-        """Note when the fault came, in seconds since the epoch. A fault that was there before the play counts from the play's start."""
+        """Note the time of the fault, in seconds since the epoch. A fault from before the play counts from the play's start."""
         self._injected = at
 
     def answered(self, played: Play, *texts: str, where: str) -> None:
-        """Assert that a play failed and that its messages, and the tables they point to, hold all ``texts``; note the seconds until the first of them."""
+        """Assert that a play failed and that its messages, with the tables they refer to, contain all ``texts``. Note the seconds until the first one."""
         assert played.rc != 0, played.stdout
         for text in texts:
             assert text in played.failures, f"{text!r} is not in:\n{played.failures}"
-        # A text of a table that a failed task points to counts from that task.
+        # A text in a table counts from the failed task that refers to the table.
         first = min((at for at, message in played.failed_at if texts[0] in message), default=played.failed_at[0][0])
         since = played.began if self._injected is None else self._injected
-        # Shown and not asserted: a loaded machine must not fail a build.
+        # Printed but not asserted: a build must not fail because the machine is loaded.
         self.row.seconds = f"{first - since:.1f}"
         self.row.where = where
 
     def interrupted(self, run: Interrupted, where: str = "controller") -> None:
-        """Assert that a run which a person interrupted says so itself; note the seconds until it had."""
-        # 250: Ansible trips over its own workers now and then while it ends (seen with ansible-core 2.19); -2: pressed twice, it just ends.
+        """Assert that an interrupted run reports the interruption. Note the seconds until it ended."""
+        # 250: Ansible sometimes fails on its own workers while it ends (seen with ansible-core 2.19). -2: after a second Ctrl-C it just ends.
         assert run.rc in (99, 250) or (run.rc == -2 and run.presses > 1), f"rc {run.rc}:\n{run.output}"
-        said = "User interrupted execution" if run.rc == 99 else "process object is closed" if run.rc == 250 else ""
-        assert said in run.output, run.output
+        message = "User interrupted execution" if run.rc == 99 else "process object is closed" if run.rc == 250 else ""
+        assert message in run.output, run.output
         self.row.seconds = f"{run.ended - run.pressed:.1f}"
         self.row.where = where
 
     def nothing_left_behind(self, hosts: t.Iterable[str] = (HEAD, WORKER)) -> None:
-        """No tool, download, build or module of ours runs on. What a lost connection cut off gets the time that it needs to end."""
+        """Assert that no tool, download, build or module of the collection still runs. Those that lost their connection get time to end."""
         for host in hosts:
             waiting = 'while pgrep --full "$1" > /dev/null; do sleep 0.5; done'
             self.lab.run(host, "timeout", str(ENDING), "sh", "-c", waiting, "sh", LEFT_BEHIND, check=False)
@@ -204,9 +204,9 @@ class Fault:
             assert not [name for name in self.lab.containers(host) if name.endswith("-download")], f"a download's container on {host}"
 
     def left(self, *, live: bool = False, stopped: t.Iterable[str] = (), unheard: t.Iterable[str] = ()) -> None:
-        """Look at what the failed play left: an engine that served before goes on serving, else nothing of ours runs.
+        """Check what the failed play left: with ``live`` the earlier engine still serves, otherwise nothing of the collection runs.
 
-        ``stopped`` are containers (``NODE ROLE``) that must be there for inspection, ``unheard`` nodes that the play could not clear.
+        ``stopped`` are containers (``NODE ROLE``) that must exist for inspection. ``unheard`` are nodes that the play could not clear.
         """
         lab = self.lab
         states = {}
@@ -229,17 +229,17 @@ class Fault:
         self.bystanders.assert_untouched()
 
     def left_running(self) -> None:
-        """Look at what an interrupted play left: whatever it is, it is whole, and nothing of the play itself runs on."""
+        """Check what an interrupted play left: no file is half written, and no process of the play still runs."""
         self.nothing_left_behind()
         names = {host: sorted(self.lab.containers(host)) for host in (HEAD, WORKER)}
-        self.row.left = ", ".join(f"{host} {name.rsplit('-', 1)[-1]}" for host, found in names.items() for name in found) or "nothing of ours"
+        self.row.left = ", ".join(f"{host} {name.rsplit('-', 1)[-1]}" for host, containers in names.items() for name in containers) or "nothing of ours"
         self.bystanders.assert_untouched()
 
     def gathered(self, played: Play, *hosts: str) -> None:
-        """The logs of these nodes are on the controller, without the cluster's secrets."""
+        """Assert that the logs of these nodes are on the controller and contain none of the cluster's secrets."""
         directory = played.logs
         assert directory is not None, played.failures
-        # Without Ray there is no token of Ray's.
+        # Without Ray there is no Ray token.
         secrets = self.lab.run(HEAD, "sh", "-c", 'for file in "$1"/*; do cat "$file"; echo; done', "sh", SECRETS).split()
         assert secrets, "no secrets to look for"
         for host in hosts:
@@ -249,7 +249,7 @@ class Fault:
             assert not any(secret in text for secret in secrets), f"a secret in the logs of {host}"
 
     def completes(self, **variables: t.Any) -> Play:
-        """The next run completes, without any consent but ``variables``."""
+        """Assert that the next run completes without any consent except ``variables``."""
         played = self.lab.play(**variables)
         assert played.rc == 0, played.failures
         assert self.lab.engine_lives()
@@ -260,7 +260,7 @@ class Fault:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """The rows as text, widths by content."""
+    """Format the rows as lines with aligned columns."""
     lines = [("fault", "where", "seconds to the message", "state left", "next run")]
     lines += [(row.fault, row.where, row.seconds, row.left, row.next_run) for row in rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

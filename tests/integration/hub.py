@@ -30,7 +30,7 @@ def docker(*argv: str) -> str:
 
 
 class Hub:
-    """A stand-in that runs."""
+    """A running stand-in."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,20 +41,20 @@ class Hub:
             return json.load(answer)
 
     def control(self, **order: t.Any) -> None:
-        """Tell it what to do: ``reset``, ``tokens``, ``faults``."""
+        """Configure the stand-in: ``reset``, ``tokens``, ``faults``."""
         self._ask(order)
 
     def seen(self) -> list[dict[str, t.Any]]:
-        """Return each request that came since the last reset."""
+        """Return all requests since the last reset."""
         return self._ask()["seen"]
 
     def sent(self) -> dict[tuple[str, str], int]:
-        """Return the bytes that were sent of each file, by client and path."""
-        found: dict[tuple[str, str], int] = {}
-        for one in self.seen():
-            if one["sent"]:
-                found[one["client"], one["path"]] = found.get((one["client"], one["path"]), 0) + one["sent"]
-        return found
+        """Return the number of bytes sent, by client and path."""
+        totals: dict[tuple[str, str], int] = {}
+        for request in self.seen():
+            if request["sent"]:
+                totals[request["client"], request["path"]] = totals.get((request["client"], request["path"]), 0) + request["sent"]
+        return totals
 
 
 def _ready(url: str) -> Hub:
@@ -72,7 +72,7 @@ def _ready(url: str) -> Hub:
 
 @contextlib.contextmanager
 def _container(name: str, files: dict[Path, str], *argv: str) -> t.Iterator[str]:
-    """Run a program in a container of the nodes' image on their management network, with these files; yields its address."""
+    """Run a program with these files in a container of the nodes' image on the management network. Yields its address."""
     with contextlib.suppress(subprocess.CalledProcessError):
         docker("rm", "--force", name)
     image = docker("inspect", "--format", "{{.Config.Image}}", f"gb10-lab-{HEAD}")
@@ -95,7 +95,7 @@ def hub(directory: Path) -> t.Iterator[Hub]:
         yield _ready(f"http://{address}:{PORT}")
 
 
-#: Unpack Debian's registry and serve, and what is before it. Arguments: the port that nodes ask, that of the registry.
+#: Unpack and start Debian's registry and the gate in front of it. Arguments: the gate's port, the registry's port.
 REGISTRY = """
 set -e
 mkdir /srv/registry && cd /srv/registry
@@ -107,7 +107,7 @@ exec python3 /srv/gate.py "$1" "$2"
 
 
 class Registry(t.NamedTuple):
-    """A registry that both nodes know as ``place``; ``gate`` counts who read what, and ``direct`` is the way past it, for a push from the head."""
+    """A registry. Both nodes reach it as ``place``. ``gate`` records all reads. ``direct`` bypasses the gate, for a push from the head."""
 
     gate: Hub
     place: str
@@ -116,7 +116,7 @@ class Registry(t.NamedTuple):
 
 @contextlib.contextmanager
 def registry(lab: Lab) -> t.Iterator[Registry]:
-    """A registry from Debian's package, that both nodes reach as localhost: without TLS an engine trusts no other address."""
+    """Run Debian's registry. Both nodes reach it as localhost, the only address that an engine trusts without TLS."""
     files = {LAB / "hub" / "stand_in.py": "/srv/stand_in.py", LAB / "registry" / "gate.py": "/srv/gate.py"}
     gate, direct = 5000, 5001
     with contextlib.ExitStack() as stack:
@@ -128,12 +128,12 @@ def registry(lab: Lab) -> t.Iterator[Registry]:
 
 
 def commit_of(repo: str) -> str:
-    """Return the one commit that the stand-in has of a repository."""
+    """Return the only commit of a repository in the stand-in."""
     return hashlib.sha1(repo.encode()).hexdigest()
 
 
 def safetensors(size: int, seed: str) -> bytes:
-    """Return a file of weights with ``size`` bytes of them, always the same."""
+    """Return a weights file with ``size`` bytes of weights. The same seed gives the same file."""
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     return struct.pack("<Q", len(header)) + header + random.Random(seed).randbytes(size)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures that are made in real starts of an engine and under live ones: what, on which node, when. For the tests and bench/failfast.py."""
+"""Failures that are injected into real engine starts and live engines: what, on which node, when. For the tests and bench/failfast.py."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import typing as t
 from .lab import HEAD, WORKER, Lab, Once, Play, utc
 from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
-#: The ranks as Ray calls them, and the core on the head, for pgrep.
+#: Patterns for pgrep: Ray's name of a rank, and the engine core on the head.
 RANK, CORE = "^ray::RayWorkerProc", "^VLLM::EngineCore"
-#: The line of the engine's log by which a stage in which ranks are there has begun; as soon as there is a rank without one. Looks of the play may miss a stage.
+#: The log line that marks the start of each stage with ranks. A stage without a line starts with the first rank. The play's looks may miss a stage.
 STAGES = {"starting ranks": "", "loading model": "Starting to load model", "weights loaded": "Loading weights took"}
-#: No stage of a start: the engine serves.
+#: Not a stage of a start: the engine already serves.
 SERVING = "serving"
-#: What a play prints when the containers are there and the engine is about to be started.
+#: Printed by a play when the containers exist and the engine is about to start.
 TO_SERVE = "vllm_server : Start the engine"
-#: What every progress line holds: the engine has been started by the first one, and a play that waits for an injection goes on looking at it.
+#: Part of every progress line. At the first one the engine has started, and a play that waits for an injection continues to watch it.
 STARTED = "GiB available"
-#: Waits until another log than the one given is the newest and has the line, and the process is there.
+#: Waits until the newest log is not the given one and contains the line, and until the process exists.
 FIND = """
 until log=$(ls -t /var/log/gb10/gb10/engine/*.log | head -1) && [ "$log" != "$1" ] && grep -q "$2" "$log"; do sleep 0.2; done
 until pgrep --oldest --full "$3"; do sleep 0.2; done
 """
 NEWEST = "ls -t /var/log/gb10/gb10/engine/*.log 2>/dev/null | head -1"
 
-#: Where the engine's logs lie on a node.
+#: Directory of the engine's logs on a node.
 LOGS = "/var/log/gb10/gb10"
-#: In a container, while it is there: its rank enters no collective. And what shows that a rank waits for that.
+#: While HOLD exists in a container, its rank enters no collective. HELD shows that a rank waits for that reason.
 HOLD, HELD = "/tmp/gb10-lab-hold", "/tmp/gb10-lab-held"
-#: Added to the engine's own file in every container: a collective of all ranks before they warm up, and before each step. The lab's engine has none in its
-#: warm-up, a GPU's has many. A rank waits there as NCCL does, in a loop.
+#: Added to the engine's own file in every container: a collective of all ranks before the warm-up and before each step. The lab's engine has none in its
+#: warm-up, an engine with GPUs has many. A rank waits there in a loop, as NCCL does.
 HOLDER = f'''
 
 def _met(do):
@@ -61,7 +61,7 @@ def _met(do):
 CPUWorker.compile_or_warm_up_model = _met(CPUWorker.compile_or_warm_up_model)
 CPUWorker.execute_model = _met(CPUWorker.execute_model)
 '''
-#: Adds to the file of a package that is not imported for that. Arguments: the package, the file, the text.
+#: Appends text to a file of a package without importing the package. Arguments: the package, the file, the text.
 ADD = """
 import importlib.util, os, sys
 package, name, text = sys.argv[1:]
@@ -70,7 +70,7 @@ with open(os.path.join(os.path.dirname(importlib.util.find_spec(package).origin)
 """
 
 
-#: What lets no packet of the fabric through.
+#: iptables rules that drop all packets of the fabric.
 DROPS = (("INPUT", "-i", "eth1", "-j", "DROP"), ("OUTPUT", "-o", "eth1", "-j", "DROP"))
 
 
@@ -80,30 +80,30 @@ def in_container(lab: Lab, host: str, *argv: str, check: bool = True) -> str:
 
 
 def make_holdable(lab: Lab) -> None:
-    """Let the ranks that will be started in the nodes' containers meet before they work, each as soon as there is no :data:`HOLD` in its container."""
+    """Make future ranks in the nodes' containers meet before they work. A rank joins as soon as its container has no :data:`HOLD`."""
     for host in (HEAD, WORKER):
         in_container(lab, host, "python3", "-c", ADD, "vllm", "v1/worker/cpu_worker.py", HOLDER)
 
 
 @dataclasses.dataclass(frozen=True)
 class Injection:
-    """A failure of a node, made when the engine has come to a stage. ``ids`` are those that the play may give it."""
+    """A failure of a node, injected when the engine reaches a stage. ``ids`` are the ids that the play may report for it."""
 
     host: str
     stage: str
 
     what: t.ClassVar[str]
     ids: t.ClassVar[tuple[str, ...]]
-    #: Nothing goes on by itself after it, so that the play stops the engine.
+    #: The engine cannot recover by itself, so the play stops it.
     known: t.ClassVar[bool] = True
-    #: The engine stays until it is ended.
+    #: The engine stays until something stops it.
     lasts: t.ClassVar[bool] = True
-    #: It shows by what does not come any more, so that it takes longer to notice.
+    #: Only missing progress shows it, so it takes longer to notice.
     stalls: t.ClassVar[bool] = False
-    #: The words of status for an engine that it happened to while it served, and what status says beside the node's name.
+    #: The health values that status may report after this failure of a live engine, and the text that it prints beside the node's name.
     healths: t.ClassVar[tuple[str, ...]] = ("serving", "busy", "unknown", "dead", "none")
     said: t.ClassVar[str] = ""
-    #: Settings of the play, and the seconds without progress that it then allows.
+    #: The play's settings, and the seconds without progress that it then allows.
     settings: t.ClassVar[dict[str, t.Any]] = {}
     still: t.ClassVar[float] = 0.0
 
@@ -112,14 +112,14 @@ class Injection:
         return f"{self.what}-{self.host}-{self.stage.replace(' ', '-')}"
 
     def prepare(self, lab: Lab) -> None:
-        """Do what has to be done between the containers and the engine."""
+        """Prepare after the containers were created and before the engine starts."""
 
     def make(self, lab: Lab) -> None:
-        """Let it happen."""
+        """Inject the failure."""
         raise NotImplementedError
 
     def undo(self, lab: Lab) -> None:
-        """Give back what was taken. Its container may be gone."""
+        """Undo the failure. Its container may be gone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,14 +138,14 @@ class Signal(Injection):
 
 
 class Kill(Signal):
-    """As the kernel does when memory runs out."""
+    """SIGKILL, which the kernel sends when memory runs out."""
 
     what, ids, healths = "KILL", ("rank ended", "core ended", "rank-died", "ray-worker-gone"), ("dead", "none")
     said = "Remedy: "
 
 
 class Stop(Signal):
-    """It continues after SIGCONT."""
+    """SIGSTOP. The process continues after SIGCONT."""
 
     what, ids, known, healths = "STOP", ("process stopped",), False, ("halted",)
     said = "kill -CONT PID lets it go on"
@@ -155,7 +155,7 @@ class Stop(Signal):
 
 
 class CableOut(Injection):
-    """The link of the fabric goes down."""
+    """The fabric's link goes down."""
 
     what, ids, said = "CABLE", ("fabric",), "which carries the fabric, is "
 
@@ -167,7 +167,7 @@ class CableOut(Injection):
 
 
 class Dropped(Injection):
-    """The link of the fabric is up, and no packet comes through. Ray takes the node for dead after a minute, so that the engine may end meanwhile."""
+    """The fabric's link is up, but no packet passes. Ray declares the node dead after a minute, so the engine may end meanwhile."""
 
     what, ids, known, lasts, stalls = "DROP", ("fabric silent",), False, False, True
     said = "over interface eth1, which carries the fabric and is up"
@@ -182,7 +182,7 @@ class Dropped(Injection):
 
 
 class Deadlock(Injection):
-    """One rank never enters a collective in which the others wait for it. ``settings`` shorten the limit of progress, which is half an hour while they loop."""
+    """One rank never enters a collective, and the others wait for it. ``settings`` shorten the limit without progress: half an hour while ranks loop."""
 
     what, ids, known, stalls, healths = "DEADLOCK", ("stalled",), False, True, ("unknown", "stalled")
     said = "uses almost no processor time while the others wait in a loop"
@@ -205,7 +205,7 @@ class Deadlock(Injection):
         in_container(lab, self.host, "rm", "-f", HOLD, check=False)
 
 
-#: Into starts.
+#: Injections into starts.
 INJECTIONS: tuple[Injection, ...] = (
     *(Kill(host, stage) for host in (WORKER, HEAD) for stage in STAGES),
     *(Stop(host, stage) for host in (WORKER, HEAD) for stage in STAGES),
@@ -216,7 +216,7 @@ INJECTIONS: tuple[Injection, ...] = (
     Dropped(WORKER, "weights loaded"),
     Deadlock(WORKER, "weights loaded"),
 )
-#: Under live engines.
+#: Injections into live engines.
 LIVE: tuple[Injection, ...] = (
     *(Stop(host, SERVING) for host in (WORKER, HEAD)),
     Deadlock(WORKER, SERVING),
@@ -229,7 +229,7 @@ LIVE: tuple[Injection, ...] = (
 
 @dataclasses.dataclass
 class Injected:
-    """What came of it: ``first`` is the failure that the play named, ``seconds`` from the sign to its name."""
+    """The outcome. ``first`` is the failure that the play named, ``seconds`` the time from the first sign to its name."""
 
     play: Play
     at: float
@@ -238,26 +238,26 @@ class Injected:
     known: bool
 
     def names(self, host: str) -> bool:
-        """Return whether the failure is that node's. Which of two nodes is silent on a fabric is unknown: the cause names both."""
+        """Return whether the failure is attributed to a node. When the fabric is silent either node may be at fault, so the cause names both."""
         return self.first["node"] == host or host in self.first["cause"]
 
 
-def hit(lab: Lab, one: Injection, before: str) -> None:
-    """Let it happen, as soon as the stage has come. ``before`` is the log of the engine before."""
-    # The engine's log is on the head, the process perhaps on the other node.
-    lab.run(HEAD, "timeout", "150", "sh", "-c", FIND, "sh", before, STAGES[one.stage], RANK)
-    one.make(lab)
+def hit(lab: Lab, injection: Injection, before: str) -> None:
+    """Inject the failure when the engine reaches the stage. ``before`` is the log of the previous engine."""
+    # The engine's log is on the head, but the process may be on the other node.
+    lab.run(HEAD, "timeout", "150", "sh", "-c", FIND, "sh", before, STAGES[injection.stage], RANK)
+    injection.make(lab)
 
 
 @contextlib.contextmanager
-def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
+def injected(lab: Lab, injection: Injection) -> t.Iterator[Injected]:
     """Bring the cluster up with an injection, which is undone at the end."""
     before = lab.run(HEAD, "sh", "-c", NEWEST).strip()
-    during = Once(STARTED, lambda: hit(lab, one, before))
-    seen = [Once(TO_SERVE, lambda: one.prepare(lab)), during]
+    during = Once(STARTED, lambda: hit(lab, injection, before))
+    seen = [Once(TO_SERVE, lambda: injection.prepare(lab)), during]
     try:
-        # The stages before it have tests of their own.
-        played = lab.play(tags="ray,serve", on_output=lambda output, pid: [once(output, pid) for once in seen], **one.settings)
+        # Other tests cover the earlier stages.
+        played = lab.play(tags="ray,serve", on_output=lambda output, pid: [once(output, pid) for once in seen], **injection.settings)
         try:
             for once in seen:
                 once.join()
@@ -270,39 +270,39 @@ def injected(lab: Lab, one: Injection) -> t.Iterator[Injected]:
         ]
         assert results, f"nothing failed, or no failure was named:\n{played.stdout}"
         at, result = results[0]
-        yield Injected(played, during.at, at - during.at - one.still, result["first_failure"], result["cause_known"])
+        yield Injected(played, during.at, at - during.at - injection.still, result["first_failure"], result["cause_known"])
     finally:
-        one.undo(lab)
+        injection.undo(lab)
 
 
 @contextlib.contextmanager
 def full_log_disk(lab: Lab, host: str) -> t.Iterator[Once]:
-    """Yield what fills the disk of a node's logs when the engine is about to start; a file system of 64 MiB stands in for it, and is gone at the end."""
+    """Yield an action that fills a node's log disk just before the engine starts. A temporary file system of 64 MiB replaces the disk."""
     lab.run(host, "mkdir", "-p", LOGS)
     lab.run(host, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", LOGS)
     try:
         yield Once(TO_SERVE, lambda: lab.run(host, "sh", "-c", 'cat /dev/zero > "$1" || true', "sh", f"{LOGS}/filled"))
     finally:
-        # What is unmounted lazily goes with the container that still has it.
+        # After a lazy unmount the file system disappears together with the container that still uses it.
         lab.run(host, "umount", "--lazy", LOGS)
 
 
 class Noticed(t.NamedTuple):
-    """What status said of a live engine: its last play, and the seconds from the failure to the end of that."""
+    """The last status play on a live engine, and the seconds from the failure to the end of that play."""
 
     play: Play
     seconds: float
 
 
-def noticed(lab: Lab, one: Injection, looks: int = 6) -> Noticed:
-    """Let it happen to a live engine, and look until its node is named."""
+def noticed(lab: Lab, injection: Injection, looks: int = 6) -> Noticed:
+    """Inject the failure into a live engine, and repeat status until it names the node."""
     began = time.time()
-    one.make(lab)
+    injection.make(lab)
     for _look in range(looks):
         played = lab.play("status", __gb10_status_seconds=5)
-        # What the head says is about the whole engine, so it has to name the node.
+        # The head's lines are about the whole engine, so they must name the node.
         lines = [line if host == HEAD else f"{host}: {line}" for host, lines in played.stat("gb10_status").items() for line in lines]
-        if any(one.said in line and one.host in line for line in lines):
-            assert played.stat("gb10_health") in one.healths, played.stat("gb10_health")
+        if any(injection.said in line and injection.host in line for line in lines):
+            assert played.stat("gb10_health") in injection.healths, played.stat("gb10_health")
             return Noticed(played, time.time() - began)
-    raise AssertionError(f"{one.id} is not named in {looks} looks, the last one: {lines}")
+    raise AssertionError(f"{injection.id} is not named in {looks} looks, the last one: {lines}")

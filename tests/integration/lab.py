@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plays on the lab, run through ansible-runner as a job controller would run them, and hands on its nodes."""
+"""Plays on the lab, run through ansible-runner as a job controller would run them, and direct access to its nodes."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from pathlib import Path
 import ansible_runner
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Head and worker of each lab there is, by the name of its inventory.
+#: Head and worker of each lab, by the name of its inventory.
 LABS = {"lab": ("spark-1", "spark-2"), "lab_next": ("spark-3", "spark-4")}
 
 #: The lab that the tests run on, as for molecule.
 INVENTORY = ROOT / "inventories" / os.environ.get("GB10_LAB", "lab")
 HEAD, WORKER = LABS[INVENTORY.name]
 
-#: What describes the record of a preflight, of the doctor and of the fabric probe.
+#: Schema of the records of the preflight, the doctor and the fabric probe.
 RECORD_SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "_rules" / "preflight.schema.json").read_text(encoding="utf-8"))
 
-#: Seconds after which a person presses Ctrl-C once more.
+#: Seconds until Ctrl-C is pressed again.
 PATIENCE = 12
 
-#: What the launcher notes of an engine's start.
+#: The launcher's record of an engine's start.
 RUN = "/var/lib/gb10/gb10/run/run.json"
-#: What a node is compared with later, as its baseline was recorded.
+#: A node's recorded baseline, with which it is compared later.
 BASELINE = "/var/lib/gb10/baseline.json"
 
 
 def utc(created: str) -> float:
-    """Seconds since the epoch of an event of ansible-runner, which writes UTC."""
+    """Convert the time of an ansible-runner event, which is in UTC, to seconds since the epoch."""
     return datetime.datetime.fromisoformat(created).replace(tzinfo=datetime.timezone.utc).timestamp()
 
 
 @dataclasses.dataclass
 class Play:
-    """What a finished play left behind."""
+    """A finished play."""
 
     rc: int
     events: list[dict[str, t.Any]]
@@ -64,18 +64,18 @@ class Play:
 
     @property
     def said(self) -> str:
-        """All that was printed, as one line without colors: Ansible breaks long lines, and colors each."""
+        """The whole output as one line without colors. Ansible wraps long lines and colors each part."""
         return " ".join(re.sub(r"\x1b\[[\d;]*m", "", self.stdout).split())
 
     @property
     def hosts(self) -> set[str]:
-        """Every host that a task ran on, or was left out on."""
+        """All hosts on which a task ran or was skipped."""
         counts = ("ok", "skipped", "failures", "dark")
         return {host for count in counts for host in self._stats[count]}
 
     @property
     def changed(self) -> dict[str, int]:
-        """Number of changes by host, hosts without any left out."""
+        """Number of changes by host, without unchanged hosts."""
         return {host: count for host, count in self._stats["changed"].items() if count}
 
     @property
@@ -84,7 +84,7 @@ class Play:
 
     @property
     def failures(self) -> str:
-        """The messages of all failed tasks, one below the other, and the tables and lines that they point to."""
+        """The messages of all failed tasks, one per line, and the tables and lines that they refer to."""
         messages = [message for _at, message in self.failed_at]
         shown = [event["stdout"] for event in self.events if event["event"] == "verbose"]
         return "\n".join([*messages, *(shown if messages else [])])
@@ -100,14 +100,14 @@ class Play:
 
     @property
     def logs(self) -> Path | None:
-        """Where the logs of a failed bring-up were brought to, None when the play names no place."""
+        """The controller's directory with the logs of a failed bring-up, None when the play names none."""
         named = re.search(r"Logs on this controller: (\S+)", self.failures)
         return Path(named[1]) if named else None
 
     def tasks(self) -> list[tuple[str, str]]:
         """(role, task) of every task that really ran on a host, in order, without the framework's own argument checks.
 
-        Of a role that holds several stages (``engine``) or more than settings (``gb10``), the file is named in the role's place.
+        For the roles ``engine`` (several stages) and ``gb10`` (more than settings), the name of the task file replaces the role's name.
         """
         seen = []
         for event in self.events:
@@ -123,13 +123,13 @@ class Play:
         return seen
 
     def stat(self, name: str) -> t.Any:
-        """A value that the play passed on with set_stats."""
+        """A value that the play published with set_stats."""
         return self._stats["artifact_data"][name]
 
 
 @dataclasses.dataclass
 class Interrupted:
-    """What a run left that a person interrupted."""
+    """An interrupted run."""
 
     rc: int
     output: str
@@ -145,12 +145,12 @@ class Lab:
 
     def __init__(self, private: Path, inventories: t.Sequence[Path] = (INVENTORY,), tree: Path = ROOT) -> None:
         self._private = private
-        # The collection that plays are of.
+        # The directory of the collection whose plays run.
         self._tree = tree
         self._inventories = inventories
         self.scratch = private
         self._runs = 0
-        # What the engine of the lab's own settings is known by, once it ran.
+        # Digest of the engine with the lab's own settings, once it has run.
         self._digest = ""
 
     def play(
@@ -164,7 +164,7 @@ class Lab:
         on_output: t.Callable[[str, int], None] | None = None,
         **variables: t.Any,
     ) -> Play:
-        """Run a playbook to its end. ``on_output`` sees every chunk of output while the play goes on, with the pid of the play's process."""
+        """Run a playbook to its end. ``on_output`` receives every chunk of output during the play, with the pid of the play's process."""
         self._runs += 1
         directory = self._private / str(self._runs)
         directory.mkdir()
@@ -184,7 +184,7 @@ class Lab:
                 "ANSIBLE_CONFIG": str(self._tree / "ansible.cfg"),
                 "ANSIBLE_COLLECTIONS_PATH": str(self._tree / "collections"),
             },
-            # What comes after the end of a killed play has no process.
+            # Events after the end of a killed play have no pid.
             event_handler=(lambda event: ("pid" in event and on_output(event.get("stdout", ""), event["pid"])) or True) if on_output else None,
             quiet=True,
         )
@@ -193,7 +193,7 @@ class Lab:
     def interrupt(self, text: str, playbook: str = "nemotron_tp2", *, when: t.Callable[[], object] | None = None, **variables: t.Any) -> Interrupted:
         """Run a playbook as a person at a terminal does, and press Ctrl-C as soon as it prints ``text``.
 
-        ``when`` is called in between, and returns when the time has come: what the text announces may take a while to begin.
+        ``when`` is called before that and returns at the right time, because the announced step may take a while to begin.
         """
         with subprocess.Popen(
             [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, f"playbooks/{playbook}.yml", "-e", json.dumps(variables)],
@@ -202,7 +202,7 @@ class Lab:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # A terminal sends the signal to the whole group; a test runner in the background would have it ignored.
+            # A terminal sends the signal to the whole process group. Started from a test runner in the background, the play would ignore it.
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ) as process:
@@ -216,7 +216,7 @@ class Lab:
                             when()
                         break
             finally:
-                # Also when the time never came: no play may run on behind a failed test.
+                # Also if the text never came: no play may outlive a failed test.
                 if process.poll() is None:
                     presses, pressed = 1, time.time()
                     os.killpg(process.pid, signal.SIGINT)
@@ -225,45 +225,45 @@ class Lab:
                     output.append(process.communicate(timeout=PATIENCE)[0])
                     break
                 except subprocess.TimeoutExpired:
-                    # It came where Python drops it (within a fork), or a worker that was ended held a lock of Ansible's own. A person
-                    # presses Ctrl-C once more, and so do we.
+                    # Python dropped the signal (within a fork), or a terminated worker held one of Ansible's own locks. A person
+                    # would press Ctrl-C again.
                     assert presses < 4, f"{presses} times Ctrl-C did not end the play"
                     presses += 1
                     os.killpg(process.pid, signal.SIGINT)
             ended = time.time()
-        said = "".join(output)
-        assert text in said, f"the play never said {text!r}:\n{said}"
-        assert presses and process.returncode != 0, f"the play ended before it was interrupted:\n{said}"
-        return Interrupted(process.returncode, said, presses, pressed, ended)
+        printed = "".join(output)
+        assert text in printed, f"the play never said {text!r}:\n{printed}"
+        assert presses and process.returncode != 0, f"the play ended before it was interrupted:\n{printed}"
+        return Interrupted(process.returncode, printed, presses, pressed, ended)
 
     def engine_lives(self) -> bool:
-        """Whether the head's launcher says that the engine lives."""
+        """Return whether the head's launcher reports a live engine."""
         argv = ("docker", "exec", "gb10-gb10-head", "python3", "/opt/gb10/launch/launcher.py", "status", "--spec", "/opt/gb10/launch/engine.json")
         return json.loads(self.run(HEAD, *argv))["live"]
 
     def down(self) -> None:
-        """Take the cluster down, unless there is none."""
+        """Take the cluster down if there is one."""
         if self.containers(HEAD) or self.containers(WORKER):
-            # Whatever state a test left it in.
+            # A test may have left it in any state.
             played = self.play("teardown", gb10_allow="interrupt")
             assert played.rc == 0, played.failures
 
     def clear(self) -> None:
-        """Remove the cluster's containers, as a person in a hurry does. What a teardown does has tests of its own."""
+        """Remove the cluster's containers directly, which is faster than a teardown. Other tests cover the teardown."""
         for host in (HEAD, WORKER):
             names = list(self.containers(host))
             if names:
                 self.run(host, "docker", "rm", "--force", *names)
 
     def up(self) -> None:
-        """Bring the cluster of the lab's own settings up, unless it serves."""
+        """Bring the cluster up with the lab's own settings, unless it already serves."""
         if not (self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
             played = self.play(gb10_allow="restart,interrupt")
             assert played.rc == 0, played.failures
             self._digest = self.json(HEAD, RUN)["digest"]
 
     def run(self, host: str, *argv: str, check: bool = True, timeout: float = 180) -> str:
-        """Run a command on a node as root, over the engine that holds the node; returns its output."""
+        """Run a command on a node as root, through the Docker engine that runs the node. Return its output."""
         done = subprocess.run(["docker", "exec", f"gb10-lab-{host}", *argv], capture_output=True, text=True, timeout=timeout, check=False)
         if check and done.returncode:
             raise AssertionError(f"{host}: {argv} ended with {done.returncode}: {done.stderr}")
@@ -278,7 +278,7 @@ class Lab:
         return json.loads(self.run(host, "cat", path))
 
     def write_host_vars(self, host: str, variables: dict[str, t.Any]) -> None:
-        """Give one host variables of its own, as a user would: in the inventory's host_vars."""
+        """Write variables of one host to the inventory's host_vars, as a user would."""
         path = INVENTORY / "host_vars" / f"{host}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(variables), encoding="utf-8")
@@ -288,7 +288,7 @@ class Lab:
 
     @contextlib.contextmanager
     def driver(self, hosts: t.Sequence[str] = (HEAD, WORKER), **state: t.Any) -> t.Iterator[None]:
-        """Let the simulated driver tools of some nodes behave in a certain way for a while."""
+        """Set the behavior of the simulated driver tools on these nodes for the duration of the block."""
         path = "/var/lib/gb10-lab/gpu.json"
         try:
             for host in hosts:
@@ -300,7 +300,7 @@ class Lab:
 
     @staticmethod
     def write(host: str, path: str, text: str) -> None:
-        """Put a text into a file of a node, as root."""
+        """Write text to a file on a node, as root."""
         subprocess.run(["docker", "exec", "-i", f"gb10-lab-{host}", "tee", path], input=text, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
 
     def inspect(self, host: str, container: str) -> dict[str, t.Any]:
@@ -308,7 +308,7 @@ class Lab:
 
 
 def secret_file(lab: Lab, text: str) -> str:
-    """Write a secret to a file of the controller that only its owner reads; return its path."""
+    """Write a secret to a file on the controller that only its owner can read. Return its path."""
     path = lab.scratch / "secret"
     path.touch(0o600)
     path.write_text(text, encoding="utf-8")
@@ -316,13 +316,13 @@ def secret_file(lab: Lab, text: str) -> str:
 
 
 class Once:
-    """Calls something once, in a thread of its own, as soon as the output of a play holds a text. The play starts no task until it is done."""
+    """Calls a function once, in its own thread, when a play's output contains a text. The play starts no task until the call has ended."""
 
     def __init__(self, text: str, act: t.Callable[[], None]) -> None:
         self._text, self._act = text, act
         self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._done: concurrent.futures.Future[None] | None = None
-        #: Seconds since the epoch when it was done.
+        #: When the call ended, in seconds since the epoch.
         self.at = 0.0
 
     def __call__(self, output: str, pid: int) -> None:
@@ -338,7 +338,7 @@ class Once:
             os.kill(pid, signal.SIGCONT)
 
     def join(self) -> None:
-        """Wait until it was done. Raises what it raised, and AssertionError when the text never came."""
+        """Wait for the call. Raises its exception, or AssertionError if the text never came."""
         assert self._done is not None, f"the play never said {self._text!r}"
         self._done.result()
         self._pool.shutdown()

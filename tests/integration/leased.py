@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command of a lease that asks the engine, and lasts until a test has looked at the nodes."""
+"""A lease's command that asks the engine and runs until a test has checked the nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .lab import Once
 
-#: Asks the engine for a token with what a lease gives to a command, and nothing else. Argument: the file to wait for after that.
+#: Asks the engine for a token with only the variables that a lease gives to its command. Argument: the file to wait for after that.
 JUDGE = """
 import json, os, pathlib, sys, time, urllib.request
 key = open(os.environ["GB10_API_KEY_FILE"]).read().strip()
@@ -29,7 +29,7 @@ while not pathlib.Path(sys.argv[1]).exists():
 
 
 class Judge:
-    """The command, and what is looked at while it runs; what that raises, ``join`` raises after the play."""
+    """The command, and a check that runs meanwhile. ``join`` raises the check's exception after the play."""
 
     def __init__(self, directory: Path, look: t.Callable[[], None] = lambda: None) -> None:
         script, self._looked = directory / "judge.py", directory / "looked"

@@ -4,8 +4,8 @@
 
 """The lab's likeness of an example inventory: the same groups, modes, ports and companions, with addresses, models and sizes of the lab.
 
-Its services are stand-ins (tests/lab/companion), which hold memory and a port; the engines are real ones with the lab's tiny models. It is made of the
-example's own files, so that what is tried can't become another system than what is shown.
+Its services are stand-ins (tests/lab/companion), which use memory and a port. The engines are real, with the lab's tiny models. It is built from the
+example's own files, so the tested system cannot differ from the published one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .making import BARE_IMAGE
 from .modes import MODE
 from .test_models import CACHE, LAY, PARTS, ask, says
 
-#: Settings of an example that its likeness has, too: what makes it that system.
+#: Settings of an example that its likeness keeps, because they define the system.
 ALIKE = {"gb10_api_port", "gb10_companions", "gb10_mode", "gb10_profile", "gb10_single_profile"}
-#: Settings that are the lab's own: who its nodes are, and shares of a Spark's memory.
+#: Settings with the lab's own values: the identity of its nodes, and shares of a Spark's memory.
 OF_THE_LAB = {
     "ansible_host", "ansible_python_interpreter", "ansible_user", "gb10_api_address", "gb10_control_interface", "gb10_fabric_address",
     "gb10_fabric_interfaces", "gb10_hf_home", "gb10_rdma_devices", "gb10_serve_arguments",
 }  # fmt: skip
 
-#: The lab's profiles by their number of ranks, each with its model. An example's profiles get them in the order in which it names them.
+#: The lab's profiles by their number of ranks, each with its model. They replace an example's profiles in the order in which it names them.
 TINY: dict[int, dict[str, str]] = {1: {"lab_tiny_one": "tiny", "lab_tiny_other_one": "gb10-lab/other"}, 2: {"lab_tiny_tp2": "tiny"}}
 
-#: A claim is this many times smaller than on a Spark, and at least 0.25 GiB. A stand-in holds a quarter of its claim.
+#: A claim is this many times smaller than on a Spark, and at least 0.25 GiB. A stand-in uses a quarter of its claim.
 SCALE, LEAST_GIB = 64, 0.25
 
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
@@ -44,7 +44,7 @@ Description=Stand-in for a service of the owner's
 ExecStart=/usr/bin/python3 {place}/standin.py --port {port} --path {path} --hold-mib {mib}
 TimeoutStopSec=20
 """
-#: Print the status of a page of this node's. Argument: URL.
+#: Print the HTTP status of a page on this node. Argument: URL.
 GET = "import sys, urllib.request as request; print(request.urlopen(sys.argv[1], timeout=10).status)"
 
 
@@ -55,18 +55,18 @@ class Likeness:
         self._directory = ROOT / "inventories" / example
         content = yaml.safe_load((self._directory / "hosts").read_text(encoding="utf-8"))["gb10_cluster"]
         shared = yaml.safe_load((self._directory / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8"))
-        groups = {group: one["hosts"] for group, one in content["children"].items()}
-        #: The lab's name of each of the example's hosts.
+        groups = {group: entry["hosts"] for group, entry in content["children"].items()}
+        #: The lab's host for each host of the example.
         self.hosts = dict(zip([host for hosts in groups.values() for host in hosts], (HEAD, WORKER)))
         own = {self.hosts[host]: variables for hosts in groups.values() for host, variables in hosts.items()}
         self._tiny = self._profiles([shared, *own.values()])
         self.shared = self._alike({**content.get("vars", {}), **shared})
         self.own = {host: self._alike(variables) for host, variables in own.items()}
         self.groups = {group: [self.hosts[host] for host in hosts] for group, hosts in groups.items()}
-        #: By node: its companions as the likeness has them.
+        #: The companions of each node in the likeness.
         self.companions: dict[str, list[dict[str, t.Any]]] = {host: self.own[host].get("gb10_companions", []) for host in self.own}
         self._scratch, self._in_containers = scratch, in_containers
-        # The lab's own, for what is not done through this inventory.
+        # The lab with its own inventory, for everything outside the likeness's inventory.
         self._nodes = Lab(scratch / "nodes")
         (scratch / "nodes").mkdir(parents=True)
         (scratch / "runs").mkdir()
@@ -75,25 +75,25 @@ class Likeness:
     @staticmethod
     def _profiles(given: list[dict[str, t.Any]]) -> dict[str, str]:
         """The lab's profile for each profile that the example names."""
-        named = dict.fromkeys(one[name] for one in given for name in ("gb10_profile", "gb10_single_profile") if name in one)
-        left = {ranks: iter(found) for ranks, found in TINY.items()}
+        named = dict.fromkeys(variables[name] for variables in given for name in ("gb10_profile", "gb10_single_profile") if name in variables)
+        left = {ranks: iter(names) for ranks, names in TINY.items()}
         return {id: next(left[executors.ranks(profiles.load(id))]) for id in named}
 
     def _alike(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Those of an example's variables that its likeness has, by the lab's measure."""
+        """Return the example's variables that its likeness keeps, with the lab's profiles and sizes."""
         assert set(variables) <= ALIKE | OF_THE_LAB, f"{self._directory.name}: {set(variables) - ALIKE - OF_THE_LAB} is neither alike nor of the lab"
-        found = {name: value for name, value in variables.items() if name in ALIKE}
+        alike = {name: value for name, value in variables.items() if name in ALIKE}
         for name in ("gb10_profile", "gb10_single_profile"):
-            if name in found:
-                found[name] = self._tiny[found[name]]
-        if "gb10_companions" in found:
-            found["gb10_companions"] = [{**one, "memory_gib": max(one["memory_gib"] / SCALE, LEAST_GIB)} for one in found["gb10_companions"]]
-        return found
+            if name in alike:
+                alike[name] = self._tiny[alike[name]]
+        if "gb10_companions" in alike:
+            alike["gb10_companions"] = [{**companion, "memory_gib": max(companion["memory_gib"] / SCALE, LEAST_GIB)} for companion in alike["gb10_companions"]]
+        return alike
 
     def model(self, host: str = "") -> str:
         """The model of a node's own service, or of the one engine over all nodes."""
         profile = self.own[host]["gb10_single_profile"] if host else self.shared["gb10_profile"]
-        return next(found[profile] for found in TINY.values() if profile in found)
+        return next(models[profile] for models in TINY.values() if profile in models)
 
     # --- on the nodes ---
 
@@ -105,122 +105,122 @@ class Likeness:
             self._nodes.run(host, "mkdir", "-p", PLACE)
             for name in ("Dockerfile", "standin.py"):
                 self._nodes.write(host, f"{PLACE}/{name}", (ROOT / "tests" / "lab" / "companion" / name).read_text(encoding="utf-8"))
-            for one in companions:
-                self._contain(host, one) if self._in_containers else self._install(host, one)
+            for companion in companions:
+                self._contain(host, companion) if self._in_containers else self._install(host, companion)
             self._nodes.run(host, "systemctl", "daemon-reload")
         self._write_inventory()
 
-    def _install(self, host: str, one: dict[str, t.Any]) -> None:
-        """A unit by the name that the example's owner has."""
-        path = f"/etc/systemd/system/{one['unit']}"
-        assert not self._nodes.run(host, "systemctl", "cat", one["unit"], check=False), f"{host} has a {one['unit']} already"
-        text = UNIT_TEXT.format(place=PLACE, port=one["port"], path=one["health_path"], mib=self._mib(one))
+    def _install(self, host: str, companion: dict[str, t.Any]) -> None:
+        """Install a unit with the name that the example gives it."""
+        path = f"/etc/systemd/system/{companion['unit']}"
+        assert not self._nodes.run(host, "systemctl", "cat", companion["unit"], check=False), f"{host} has a {companion['unit']} already"
+        text = UNIT_TEXT.format(place=PLACE, port=companion["port"], path=companion["health_path"], mib=self._mib(companion))
         self._nodes.write(host, path, text)
 
-    def _contain(self, host: str, one: dict[str, t.Any]) -> None:
-        """A container of the collection's in the place of a unit."""
-        del one["unit"]
-        one["image"] = self._nodes.run(host, "docker", "build", "--quiet", "--build-arg", f"BASE={BARE_IMAGE}", "--tag", TAG, PLACE).strip()
-        one["arguments"] = ["--port", one["port"], "--path", one["health_path"], "--hold-mib", self._mib(one)]
-        one["env"] = {"OLLAMA_MAX_LOADED_MODELS": 1}
+    def _contain(self, host: str, companion: dict[str, t.Any]) -> None:
+        """Declare a container of the collection in place of a unit."""
+        del companion["unit"]
+        companion["image"] = self._nodes.run(host, "docker", "build", "--quiet", "--build-arg", f"BASE={BARE_IMAGE}", "--tag", TAG, PLACE).strip()
+        companion["arguments"] = ["--port", companion["port"], "--path", companion["health_path"], "--hold-mib", self._mib(companion)]
+        companion["env"] = {"OLLAMA_MAX_LOADED_MODELS": 1}
 
     @staticmethod
-    def _mib(one: dict[str, t.Any]) -> int:
-        return int(one["memory_gib"] * 1024 / 4)
+    def _mib(companion: dict[str, t.Any]) -> int:
+        return int(companion["memory_gib"] * 1024 / 4)
 
     def _write_inventory(self) -> None:
-        """The lab's settings with the example's on top, and the example's groups with the lab's nodes."""
+        """Write the lab's settings, overridden by the example's, and the example's groups with the lab's nodes."""
         lab = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]
         nodes = {host: variables for group in lab["children"].values() for host, variables in group["hosts"].items()}
         directory = self._scratch / "inventory"
         (directory / "group_vars").mkdir(parents=True)
         text = (INVENTORY / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8").replace("{{ inventory_dir }}/../..", str(ROOT))
-        # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+        # The nodes of all labs share the machine's memory, so memory that another lab takes meanwhile is not a leak.
         shared = {**lab.get("vars", {}), **yaml.safe_load(text), "__gb10_shared_tolerance_mb": 16384, **self.shared}
         (directory / "group_vars" / "gb10_cluster.yml").write_text(yaml.safe_dump(shared), encoding="utf-8")
         children = {group: {"hosts": {host: {**nodes[host], **self.own[host]} for host in hosts}} for group, hosts in self.groups.items()}
         (directory / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"children": children}}), encoding="utf-8")
 
     def remove(self) -> None:
-        """Take all of it off the nodes."""
+        """Remove all of it from the nodes."""
         gone = self.lab.play("mode", gb10_mode="off", gb10_allow="interrupt,forget")
         for host, companions in self.companions.items():
             names = self._nodes.run(host, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.role=companion").split()
             if names:
                 self._nodes.run(host, "docker", "rm", "--force", *names)
-            for one in companions:
-                if "unit" in one:
-                    self._nodes.run(host, "systemctl", "stop", one["unit"], check=False)
-                    self._nodes.run(host, "rm", "-f", f"/etc/systemd/system/{one['unit']}")
+            for companion in companions:
+                if "unit" in companion:
+                    self._nodes.run(host, "systemctl", "stop", companion["unit"], check=False)
+                    self._nodes.run(host, "rm", "-f", f"/etc/systemd/system/{companion['unit']}")
             self._nodes.run(host, "systemctl", "daemon-reload")
             self._nodes.run(host, "docker", "rmi", TAG, check=False)
             self._nodes.run(host, "rm", "-rf", PLACE, f"{CACHE}/models--gb10-lab--tiny-other", "/var/lib/gb10/model-code")
         assert gone.rc == 0, gone.said[-3000:]
 
-    # --- what is done and seen ---
+    # --- actions and checks ---
 
     def change(self, mode: str = "", **variables: t.Any) -> Play:
-        """Declare a mode, else the one that the example declares; once more changes nothing, and check mode says so."""
-        asked = {**({"gb10_mode": mode} if mode else {}), **variables}
-        played = self.lab.play("mode", **asked)
+        """Declare a mode, by default the example's. Assert that a second run changes nothing, in check mode too."""
+        settings = {**({"gb10_mode": mode} if mode else {}), **variables}
+        played = self.lab.play("mode", **settings)
         assert played.rc == 0, played.said[-4000:]
-        self.unchanged(**asked)
+        self.unchanged(**settings)
         self.check(mode)
         return played
 
-    def unchanged(self, **asked: t.Any) -> None:
-        """Assert that what is asked for is there, by default what the example declares."""
-        again = self.lab.play("mode", **asked)
+    def unchanged(self, **settings: t.Any) -> None:
+        """Assert that a run with these settings, by default the example's, changes nothing."""
+        again = self.lab.play("mode", **settings)
         assert (again.rc, again.changed) == (0, {}), again.said[-4000:]
 
     def lease(self, mode: str, job: Judge) -> Play:
-        """Have a mode for as long as a command runs."""
+        """Lease a mode for the duration of a command."""
         played = self.lab.play("mode", gb10_mode=mode, gb10_lease=job.command, on_output=job.on_output)
         assert played.rc == 0, played.said[-4000:]
         job.join()
         return played
 
     def check(self, mode: str = "") -> Play:
-        """See what a change would do."""
+        """Run a change in check mode."""
         checked = self.lab.play("mode", check=True, **({"gb10_mode": mode} if mode else {}))
         assert (checked.rc, checked.changed) == (0, {}), checked.said[-4000:]
         return checked
 
     def answering(self) -> set[tuple[str, str]]:
         """Node and name of each companion that answers at its health path."""
-        found = set()
+        answering = set()
         for host, companions in self.companions.items():
-            for one in companions:
-                url = f"http://127.0.0.1:{one['port']}{one['health_path']}"
+            for companion in companions:
+                url = f"http://127.0.0.1:{companion['port']}{companion['health_path']}"
                 if self._nodes.run(host, "python3", "-c", GET, url, check=False).strip() == "200":
-                    found.add((host, one["name"]))
-        return found
+                    answering.add((host, companion["name"]))
+        return answering
 
     def holding(self) -> set[tuple[str, str]]:
-        """Node and name of each companion of which anything runs, whether it answers or not."""
-        found = set()
+        """Node and name of each companion that runs, whether it answers or not."""
+        present = set()
         for host, companions in self.companions.items():
             running = self._nodes.run(host, "docker", "ps", "--filter", "label=io.gb10.role=companion", "--format", "{{.Names}}").split()
-            for one in companions:
-                active = "unit" in one and self._nodes.run(host, "systemctl", "is-active", one["unit"], check=False).strip() == "active"
-                if active or f"gb10-companion-{one['name']}" in running:
-                    found.add((host, one["name"]))
-        return found
+            for companion in companions:
+                active = "unit" in companion and self._nodes.run(host, "systemctl", "is-active", companion["unit"], check=False).strip() == "active"
+                if active or f"gb10-companion-{companion['name']}" in running:
+                    present.add((host, companion["name"]))
+        return present
 
     def modes(self) -> set[tuple[str, str]]:
-        """Mode and phase that the nodes have on record."""
+        """Mode and phase in the nodes' records."""
         records = [self._nodes.json(host, MODE) for host in self.companions]
-        return {(one["mode"], one["phase"]) for one in records}
+        return {(record["mode"], record["phase"]) for record in records}
 
     def token(self, cluster: str, host: str = HEAD) -> str:
-        """What the model of a cluster says, at the port that the example gives it."""
+        """Return the answer of a cluster's model, at the port from the example."""
         model = self.model(host if cluster == host else "")
         assert self._nodes.json(host, f"/var/lib/gb10/{cluster}/run/run.json")["api_port"] == self.shared.get("gb10_api_port", 8000)
         assert model in ask(self._nodes, host, cluster, "/v1/models")
         return says(self._nodes, host, cluster, model)
 
     def engines(self) -> dict[str, set[str]]:
-        """By node of the lab: the clusters that have a container there, running or not, companions left out."""
+        """The clusters with a container on each node of the lab, running or not, without companions."""
         form = '{{.Label "io.gb10.role"}} {{.Label "io.gb10.cluster"}}'
         listed = {host: self._nodes.run(host, "docker", "ps", "--all", "--filter", "label=io.gb10.owner", "--format", form) for host in (HEAD, WORKER)}
         return {host: {row.split()[1] for row in text.splitlines() if row.split()[0] != "companion"} for host, text in listed.items()}

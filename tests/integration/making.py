@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the tests make on the lab's nodes, or make wrong there for a while, and the names of what they find."""
+"""Helpers that create things on the lab's nodes or break things there for a while, and names of what exists there."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MODEL = f"{HUB}/models--gb10-lab--tiny-llama"
 SNAPSHOT = f"{MODEL}/snapshots/0123456789abcdef0123456789abcdef01234567"
 HEAD_CONTAINER, WORKER_CONTAINER = "gb10-gb10-head", "gb10-gb10-worker"
 
-#: One line that a play prints within the start of the engine.
+#: Text that a play prints while the engine starts.
 IN_LOAD = "starting ranks"
 
-#: Keep the engine of this node at work until the file goes: requests as long as it allows, one after the other. Arguments: URL, key file, flag file, and
-#: how many at a time.
+#: Keep this node's engine busy until the flag file is gone, with the longest requests that it allows, one after the other. Arguments: URL, key file, flag
+#: file, and the number of parallel requests.
 WORK = """
 import json, pathlib, sys, threading, urllib.request as request
 url, key, flag = sys.argv[1], pathlib.Path(sys.argv[2]).read_text().strip(), pathlib.Path(sys.argv[3])
@@ -61,19 +61,19 @@ def lab_profile(lab: Lab, id: str, *changes: tuple[str, str]) -> str:
 
 @contextlib.contextmanager
 def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
-    """A program of another user that listens on a port of a node."""
+    """Run another user's program that listens on a port of a node."""
     unit = "gb10-test-listener"
     lab.run(host, "systemd-run", "--quiet", f"--unit={unit}", "--collect", "python3", "-c", textwrap.dedent(program))
     try:
         lab.run(host, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{port} '; do :; done")
         yield
     finally:
-        # A person who follows the remedy has stopped it already.
+        # A test that follows the remedy has already stopped it.
         lab.run(host, "systemctl", "stop", unit, check=False)
 
 
 def relaying(address: str, ports: t.Sequence[int]) -> str:
-    """A program that passes on what comes to ports of its loopback: an engine trusts a registry without TLS there alone."""
+    """Return a program that relays ports of its loopback interface. Without TLS, an engine trusts a registry only there."""
     return f"""
         import socket, threading
 
@@ -117,7 +117,7 @@ http: {{addr: ":{REGISTRY_PORT}"}}
 
 @contextlib.contextmanager
 def registry(lab: Lab) -> t.Iterator[str]:
-    """A registry on the head, from Debian's package, that both nodes reach as localhost: without TLS an engine trusts no other address."""
+    """Run Debian's registry on the head. Both nodes reach it as localhost, the only address that an engine trusts without TLS."""
     fetch = "mkdir /tmp/gb10-registry && cd /tmp/gb10-registry && apt-get update -q && apt-get download -q docker-registry && dpkg-deb -x *.deb ."
     lab.run(HEAD, "sh", "-c", fetch)
     lab.run(HEAD, "sh", "-c", 'printf %s "$1" > /tmp/gb10-registry/config.yml', "sh", REGISTRY_CONFIG)
@@ -145,7 +145,7 @@ def listener(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
 
 
 def endless_hub(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
-    """A hub on a node's loopback that begins to answer each request, and drips on: a client that waits for silence to last waits forever."""
+    """Run a hub on a node's loopback interface that sends its answers one byte per second, so a read timeout of the client never expires."""
     program = f"""
         import socket, threading, time
 
@@ -167,7 +167,7 @@ def endless_hub(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
 
 
 def begun(lab: Lab, pattern: str) -> t.Callable[[], None]:
-    """Wait until a process whose command line matches a pattern runs on both nodes. The pattern must not match itself, as written."""
+    """Return a function that waits until both nodes run a process that matches a pattern. The pattern must not match its own text."""
 
     def wait() -> None:
         for host in (HEAD, WORKER):
@@ -184,7 +184,7 @@ def build_settings(**more: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def moved_away(lab: Lab, host: str, path: str) -> t.Iterator[None]:
-    """A file or link of a node is not there for a while."""
+    """Move a file or link of a node away for the duration of the block."""
     lab.run(host, "mv", path, f"{path}.away")
     try:
         yield
@@ -206,7 +206,7 @@ def put_back(lab: Lab, kept: str, *others: str) -> None:
 
 @contextlib.contextmanager
 def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
-    """So many requests that run, and run, on the head."""
+    """Keep this many requests running on the head."""
     lab.run(HEAD, "touch", FLAG)
     key_file = "/etc/gb10/secrets/gb10/api_key"
     ask = (
@@ -227,7 +227,7 @@ def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
             yield
         finally:
             lab.run(HEAD, "rm", "-f", FLAG)
-            # An engine that was stopped under them ends them with an error, which is theirs alone.
+            # If the engine was stopped meanwhile, the requests end with an error, which does not matter here.
             reader = threading.Thread(target=process.stdout.read)
             reader.start()
             process.wait(timeout=300)
@@ -235,13 +235,13 @@ def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
 
 
 def lose_ssh(lab: Lab, host: str) -> None:
-    """No new connection to a node, and the end of those that are there."""
+    """Refuse new ssh connections to a node, and end the existing ones."""
     lab.run(host, "systemctl", "stop", "ssh")
     lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
 
 
 def play_losing_ssh(lab: Lab, text: str, host: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> tuple[Play, float]:
-    """Play, and lose ssh to a node as soon as the play prints a text. Returns the play and when ssh was lost, in seconds since the epoch; it is back then."""
+    """Run a play, and cut ssh to a node when it prints a text. Return the play and the time of the cut in seconds since the epoch. Then ssh is restored."""
     cut = Once(text, lambda: lose_ssh(lab, host))
     try:
         played = lab.play(playbook, on_output=cut, **variables)
@@ -252,7 +252,7 @@ def play_losing_ssh(lab: Lab, text: str, host: str, playbook: str = "nemotron_tp
 
 
 def docker(*words: str) -> None:
-    """Run a command of the engine that holds the nodes."""
+    """Run a command of the Docker engine that runs the nodes."""
     subprocess.run(["docker", *words], check=True, capture_output=True, timeout=360)
 
 
@@ -275,6 +275,6 @@ def reboot(*hosts: str) -> None:
 
 
 def cut_power(*hosts: str) -> None:
-    """Take the power from nodes, and boot them."""
+    """Cut the power of nodes, and boot them."""
     docker("kill", *(f"gb10-lab-{host}" for host in hosts))
     boot(*hosts)

@@ -15,25 +15,25 @@ import yaml
 from .lab import HEAD, INVENTORY, WORKER, Lab, Play
 from .test_models import CACHE, LAY, PARTS, SERVICES, says
 
-#: The profile of the mode cluster, the lab's own, and its model.
+#: The name of the cluster in the mode `cluster`, and the path of a node's mode record.
 PAIR = "gb10"
 MODE = "/var/lib/gb10/mode.json"
 
 
 class Modes:
-    """The nodes with a mode of their own, by the inventory of the pair and a profile for each node."""
+    """The nodes with a declared mode, with the pair's inventory and a profile for each node."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     @classmethod
     def prepared(cls, lab: Lab, directory: Path) -> Modes:
-        """Lay out what the node's own services need, and write the inventory to a directory."""
+        """Prepare what the single-node services need, and write the inventory to a directory."""
         for host in (HEAD, WORKER):
             commit, patterns = PARTS["other"]
             lab.run(host, "python3", "-c", LAY, CACHE, "other", commit, *patterns)
         hosts = {host: {"gb10_single_profile": profile} for host, (profile, _model) in SERVICES.items()}
-        # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+        # The nodes of all labs share the machine's memory, so memory that another lab takes meanwhile is not a leak.
         everywhere = {"hosts": hosts, "vars": {"__gb10_shared_tolerance_mb": 16384}}
         (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
         return cls(Lab(directory, [INVENTORY, directory / "services.yml"]))
@@ -54,13 +54,13 @@ class Modes:
         return self.lab.json(host, MODE)
 
     def settled(self, mode: str) -> bool:
-        """Return whether the head's record says that a mode is declared and all of it was proven."""
+        """Return whether a mode is declared in the head's record and completely proven."""
         text = self.lab.run(HEAD, "cat", MODE, check=False)
         record = json.loads(text) if text else {"mode": "", "phase": ""}
         return (record["mode"], record["phase"]) == (mode, "settled")
 
     def said(self, mode: str) -> None:
-        """Assert that exactly what a mode has is there, and that it answers."""
+        """Assert that exactly the clusters of a mode exist, and that they answer."""
         there = {host: self.clusters(host) for host in (HEAD, WORKER)}
         if mode == "singles":
             assert there == {host: {host} for host in SERVICES}
@@ -76,7 +76,7 @@ class Modes:
             assert (record["mode"], record["phase"]) == (mode, "settled"), record
 
     def forget(self, mode: str) -> None:
-        """Remove what the clusters of a mode that is not up left on the nodes, their keys as well: a change to it does all there is to do then."""
+        """Remove everything that the clusters of an inactive mode left on the nodes, keys included, so that a change to it performs every step."""
         for host in (HEAD, WORKER):
             name = host if mode == "singles" else PAIR
             self.lab.run(host, "rm", "-rf", f"/var/lib/gb10/{name}", f"/etc/gb10/secrets/{name}")

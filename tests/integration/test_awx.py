@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every job template on the lab, laid out and run as AWX does: an ssh key for an agent, secrets as files, answers of surveys, the loudest verbosity.
+"""Every job template on the lab, run as AWX runs it: an ssh key in an agent, secrets as files, survey answers, the highest verbosity.
 
-All of them in check mode on cold nodes; for real the workflow, status, the doctor, prune, another key, a busy engine, teardown, the fabric probe, a baseline,
-and a download with a token. What every job says is kept, and at the end no planted secret may be anywhere in it.
+All templates run in check mode on cold nodes. Real runs cover the workflow, status, the doctor, prune, another key, a busy engine, teardown, the fabric probe,
+a baseline, and a download with a token. The output of every job is kept, and at the end it may contain no planted secret.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .making import busy, lab_profile
 TOKEN = "hf_plantedTokenOfTheLab"
 KEY = "plantedKeyOfTheLab"
 
-#: What a person answers who means it. The nodes of the lab booted when the machine under them did, and that is long ago.
+#: The survey answers that give consent. The lab's nodes booted with the machine under them, which may be long ago.
 ANSWERS: dict[str, dict[str, t.Any]] = {
     "GB10 teardown": {"gb10_allow": ["teardown"]},
     "GB10 prune": {"gb10_allow": ["remove"]},
     "GB10 doctor": {"gb10_allow": ["baseline"]},
 }
-#: The tags that a template is launched with beside none.
+#: The tags with which a template is launched, in addition to a launch without tags.
 TAGS = {
     "GB10 serve": ("preflight", "proof,report"),
     "GB10 doctor": ("stacks", "fabric", "baseline"),
@@ -48,44 +48,44 @@ LAUNCHES = sorted((template["name"], tags) for template in awx_job.templates() f
 
 
 def lab_inventory() -> dict[str, t.Any]:
-    """The lab's inventory as AWX would have it: what `ansible-inventory` lists, without what its credential brings, and with paths that need no neighbors."""
+    """The lab's inventory as AWX would have it: the list from `ansible-inventory` with absolute paths, without the variables that a credential provides."""
     done = awx_job.ansible("inventory", "-i", str(INVENTORY), "--list", "--export")
     assert done.returncode == 0, done.stderr
     listed = json.loads(done.stdout.replace("{{ inventory_dir }}", str(INVENTORY)))
     for group in listed.values():
         for name in ("ansible_user", "ansible_ssh_private_key_file"):
             group.get("vars", {}).pop(name, None)
-        # An agent's key is in no file.
+        # The agent has the key, so there is no key file.
         if "ansible_ssh_common_args" in group.get("vars", {}):
             group["vars"]["ansible_ssh_common_args"] = group["vars"]["ansible_ssh_common_args"].replace("-o IdentitiesOnly=yes", "")
     return listed
 
 
 class Awx:
-    """Jobs on the lab, with all that AWX would bring along."""
+    """Jobs on the lab, with everything that AWX would provide."""
 
     def __init__(self, place: Path, objects: dict[str, list[dict[str, t.Any]]], absent: str) -> None:
         self.jobs = awx_job.Jobs(place, objects)
-        #: A profile that is offered, and whose model is on no node.
+        #: A profile that the survey offers, whose model is on no node.
         self.absent = absent
         (self.workflow,) = objects["controller_workflows"]
         self.inventory = lab_inventory()
         self.key = (ROOT / ".lab" / "id_ed25519").read_text(encoding="utf-8")
-        #: All jobs by the name of what was done with them.
+        #: All jobs by label.
         self.done: dict[str, awx_job.Done] = {}
 
     def credentials(self, key: str = KEY) -> list[awx_job.Credential]:
         return [self.jobs.credential("GB10 Hugging Face token", hf_token=TOKEN), self.jobs.credential("GB10 API key", api_key=key)]
 
     def launch(self, name: str, answers: dict[str, t.Any] | None = None, *, label: str = "", key: str = KEY, **options: t.Any) -> awx_job.Done:
-        """Launch a template as a person does."""
+        """Launch a template with survey answers, as a person does."""
         template = self.jobs.templates[name]
         return self.run(label or name, name, awx_rules.extra_vars(template, awx_rules.accepted(template, answers or {})), key=key, **options)
 
     def run(
         self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, tags: str = "", settings: dict[str, t.Any] | None = None, **options: t.Any
     ) -> awx_job.Done:
-        """Run a template with these variables. ``settings`` are more variables of the inventory."""
+        """Run a template with these variables. ``settings`` are additional variables of the inventory."""
         secrets = self.credentials(key) if name == "GB10 serve" else []
         template = awx_rules.tagged(self.jobs.templates[name], tags)
         inventory = copy.deepcopy(self.inventory)
@@ -96,7 +96,7 @@ class Awx:
         return done
 
     def walk(self, answers: dict[str, t.Any]) -> dict[str, awx_job.Done]:
-        """Run the workflow as AWX does; returns the jobs by the identifiers of their nodes."""
+        """Run the workflow as AWX does. Returns the jobs by the identifiers of their workflow nodes."""
         nodes = {node["identifier"]: node for node in self.workflow["workflow_nodes"]}
         variables = awx_rules.extra_vars(self.workflow, awx_rules.accepted(self.workflow, answers))
         artifacts: dict[str, t.Any] = {}
@@ -106,8 +106,8 @@ class Awx:
             name = waiting.pop(0)
             node = nodes[name]
             template = self.jobs.templates[node["unified_job_template"]["name"]]
-            asked = awx_rules.node_vars(template, variables, artifacts)
-            ran[name] = self.run(f"workflow {name}", template["name"], asked, tags=node.get("job_tags", ""))
+            node_variables = awx_rules.node_vars(template, variables, artifacts)
+            ran[name] = self.run(f"workflow {name}", template["name"], node_variables, tags=node.get("job_tags", ""))
             artifacts |= ran[name].artifacts
             following = "success_nodes" if ran[name].status == "successful" else "failure_nodes"
             waiting += [other["identifier"] for other in node.get("related", {}).get(following, [])]
@@ -116,20 +116,20 @@ class Awx:
 
 @pytest.fixture(scope="module")
 def awx(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Awx]:
-    """AWX, configured by an administrator who offers the lab's profiles."""
+    """AWX with a survey that offers the lab's profiles."""
     place = tmp_path_factory.mktemp("awx")
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     profiles = ["lab_tiny_tp2", "lab_tiny_native_tp2", absent]
     lab.clear()
     yield Awx(place, awx_job.data(place, gb10_awx_profiles=profiles, gb10_awx_profile=profiles[0]), absent)
     lab.clear()
-    # The next cluster makes a key of its own.
+    # The next cluster generates its own key.
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", "/etc/gb10/secrets/gb10/api_key")
 
 
 def record_of(done: awx_job.Done, name: str) -> dict[str, t.Any]:
-    """The record that a job passes on, with its verdict beside it."""
+    """Return the record that a job publishes, after a check of its schema and verdict."""
     record = done.artifacts[name]
     jsonschema.validate(record, RECORD_SCHEMA)
     assert done.artifacts["gb10_verdict"] == record["verdict"]
@@ -177,7 +177,7 @@ def test_bring_up_passes_endpoint_verdict_and_report_on(lab: Lab, brought_up: di
     assert (report["engine"]["live"], report["profile"]) == (True, "lab_tiny_tp2")
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
     assert set(brought_up["bring_up"].changed) == {HEAD, WORKER}
-    # The key that was given, and no other.
+    # The given key is the one in use.
     assert lab.run(HEAD, "cat", "/etc/gb10/secrets/gb10/api_key") == KEY
 
 
@@ -269,7 +269,7 @@ def test_teardown_with_consent_ends_requests_and_leaves_nothing(lab: Lab, awx: A
 
 
 def test_a_proof_of_nothing_fails(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
-    """What keeps a workflow from ending well after its teardown."""
+    """Without this failure a workflow could succeed although its cluster was taken down."""
     done = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_tp2"}, tags="proof,report", label="proof of nothing")
     assert done.status == "failed"
     assert done.artifacts.get("gb10_verdict") != "pass"
@@ -293,7 +293,7 @@ def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: No
 
 
 def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, awx: Awx) -> None:
-    """A model that is on no node, and a hub that refuses: both nodes get the token, and try."""
+    """The model is on no node and the hub refuses: both nodes get the token and try a download."""
     hub = {"gb10_hf_endpoint": "http://127.0.0.1:9", "gb10_model_copy": "never"}
     done = awx.launch("GB10 serve", {"gb10_profile": awx.absent}, label="download", settings=hub, verbosity=awx_job.LOUDEST)
     assert done.status == "failed"
@@ -304,12 +304,12 @@ def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, 
     assert done.leaks(TOKEN, KEY) == []
     for host in (HEAD, WORKER):
         assert lab.run(host, "grep", "-rlF", TOKEN, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
-    # The lock was taken, and the cluster was not read after that.
+    # The lock was taken, but the cluster was not read after that.
     assert done.artifacts["gb10_verdict"] == "unknown"
     assert lab.containers(HEAD) == lab.containers(WORKER) == {}
 
 
-# --- what all of them said ----------------------------------------------------------------------------------------------------
+# --- the output of all jobs ---------------------------------------------------------------------------------------------------
 
 
 def test_no_secret_is_anywhere_in_what_the_jobs_said(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
@@ -330,5 +330,5 @@ def test_no_terminal_is_needed(awx: Awx, brought_up: dict[str, awx_job.Done]) ->
 
 
 def test_the_lab_has_an_agent() -> None:
-    """Without ssh-agent no job of these reaches a node, and all of this would fail for that reason alone."""
+    """Without ssh-agent none of these jobs reaches a node, and all these tests would fail for that reason alone."""
     assert subprocess.run(["ssh-agent", sys.executable, "-c", ""], check=False).returncode == 0

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Services beside the engine: a container by its image's id and a unit of the owner's come up, count, and end, and a process in the way is named.
+"""Services beside the engine: a container (by image id) and an owner's unit start, count as claims, and stop. A process in the way is named.
 
-Both are stand-ins (tests/lab/companion) that hold memory and a port and speak neither to a model nor to anybody.
+Both are stand-ins (tests/lab/companion) that use memory and a port, without a model and without traffic.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ SOURCES = ROOT / "tests" / "lab" / "companion"
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
 UNIT = "gb10lab-speech.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
-#: As an owner writes one; Restart=no, and systemd kills it in its own time.
+#: A unit as an owner writes it, with Restart=no. Systemd kills it after its own timeout.
 UNIT_TEXT = f"""[Unit]
 Description=Stand-in for speech recognition
 [Service]
 ExecStart=/usr/bin/python3 {PLACE}/standin.py --port 8765 --path /health --hold-mib 64
 TimeoutStopSec=20
 """
-#: The unit of this collection's that brings containers back.
+#: The collection's unit that restarts containers after a boot.
 OURS = "gb10-companions.service"
 SPEECH = {"name": "speech", "unit": UNIT, "port": 8765, "health_path": "/health", "memory_gib": 0.25, "modes": ["cluster", "singles", "off"]}
 
 
 @pytest.fixture(scope="module")
 def ollama(lab: Lab) -> t.Iterator[dict[str, t.Any]]:
-    """The declaration of a stand-in for Ollama, by the id of an image that was made on the head, and a unit beside it."""
+    """The declaration of a stand-in for Ollama, with the id of an image that was built on the head. A unit exists beside it."""
     lab.clear()
     lab.run(HEAD, "mkdir", "-p", PLACE)
     for name in ("Dockerfile", "standin.py"):
@@ -72,7 +72,7 @@ def nothing_beside(lab: Lab, ollama: dict[str, t.Any]) -> t.Iterator[None]:
 
 
 def play(lab: Lab, do: str, mode: str, *companions: dict[str, t.Any], check: bool = False, **variables: t.Any) -> Play:
-    """Bring the companions of the head up or down; the worker has none."""
+    """Bring the head's companions up or down. The worker has none."""
     declared = {HEAD: list(companions), WORKER: []}
     given = {"companions_do": do, "__companions_mode": mode, "gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", **variables}
     return lab.play("../tests/lab/tasks/companions", check=check, **given)
@@ -87,25 +87,25 @@ def running(lab: Lab) -> list[str]:
 
 
 def test_both_come_up_once_and_end_with_their_mode(lab: Lab, ollama: dict[str, t.Any]) -> None:
-    said = play(lab, "up", "off", ollama, SPEECH, check=True)
-    assert said.rc == 0 and set(said.changed) == {HEAD}, said.failures
+    checked = play(lab, "up", "off", ollama, SPEECH, check=True)
+    assert checked.rc == 0 and set(checked.changed) == {HEAD}, checked.failures
     assert not running(lab) and not active(lab)
 
     first = play(lab, "up", "off", ollama, SPEECH)
     assert first.rc == 0 and first.changed == {HEAD: 2}, first.failures
     assert running(lab) == ["gb10-companion-ollama"] and active(lab)
-    found = {one["name"]: one for one in first.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
-    assert all(one["healthy"] for one in found.values()) and found["ollama"]["anon_mb"] >= 128 and found["speech"]["anon_mb"] >= 64, found
+    reports = {report["name"]: report for report in first.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
+    assert all(report["healthy"] for report in reports.values()) and reports["ollama"]["anon_mb"] >= 128 and reports["speech"]["anon_mb"] >= 64, reports
     enabled = lab.run(HEAD, "systemctl", "is-enabled", UNIT, check=False).strip()
 
     second = play(lab, "up", "off", ollama, SPEECH)
     assert second.rc == 0 and second.changed == {}, second.failures
 
-    # The engine's mode has the unit alone.
+    # The mode `cluster` has only the unit.
     down = play(lab, "down", "cluster", ollama, SPEECH)
     assert down.rc == 0 and down.changed == {HEAD: 1} and running(lab) == [] and active(lab), down.failures
     assert play(lab, "down", "cluster", ollama, SPEECH).changed == {}
-    # No mode at all has none.
+    # Without a mode there are no companions.
     none = play(lab, "down", "", ollama, SPEECH)
     assert none.rc == 0 and not active(lab), none.failures
     assert lab.run(HEAD, "cat", UNIT_FILE) == UNIT_TEXT and lab.run(HEAD, "systemctl", "is-enabled", UNIT, check=False).strip() == enabled
@@ -114,7 +114,7 @@ def test_both_come_up_once_and_end_with_their_mode(lab: Lab, ollama: dict[str, t
 def test_another_variable_makes_another_container_and_the_log_stays(lab: Lab, ollama: dict[str, t.Any]) -> None:
     assert play(lab, "up", "off", ollama).rc == 0
     changed = play(lab, "up", "off", {**ollama, "env": {"OLLAMA_MAX_LOADED_MODELS": 2}})
-    # The old one is stopped, its log is kept, and the new one is started.
+    # The old container is stopped, its log is kept, and the new one is started.
     assert changed.rc == 0 and changed.changed[HEAD] in (3, 4), changed.failures
     assert "changed: env.OLLAMA_MAX_LOADED_MODELS" in changed.said
     assert "answers" in lab.run(HEAD, "cat", "/var/log/gb10/companions/gb10-companion-ollama.log")
@@ -200,8 +200,8 @@ def test_the_containers_of_the_mode_come_back_after_a_clean_reboot_and_no_others
     assert await_settled(lab, HEAD, OURS) == "active" and running(lab) == ["gb10-companion-ollama"]
     again = play(lab, "up", "off", ollama, gb10_unit="enabled")
     assert again.rc == 0 and again.changed == {}, again.failures
-    found = {one["name"]: one for one in again.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
-    assert found["ollama"]["healthy"], found
+    reports = {report["name"]: report for report in again.stat("gb10_companions_report")["nodes"][HEAD]["companions"]}
+    assert reports["ollama"]["healthy"], reports
 
     assert play(lab, "down", "cluster", ollama).rc == 0 and running(lab) == []
     reboot(HEAD)
@@ -215,20 +215,20 @@ def test_after_a_power_cut_they_stay_down_say_why_and_start_when_a_person_says_s
     assert play(lab, "up", "off", ollama, gb10_unit="enabled").rc == 0
     cut_power(HEAD)
     assert await_settled(lab, HEAD, OURS) == "failed" and running(lab) == []
-    told = lab.play("status", gb10_companions=[ollama])
-    assert "did not shut down cleanly" in told.said and f"systemctl start {OURS}" in told.said, told.said[-3000:]
+    shown = lab.play("status", gb10_companions=[ollama])
+    assert "did not shut down cleanly" in shown.said and f"systemctl start {OURS}" in shown.said, shown.said[-3000:]
     lab.run(HEAD, "systemctl", "start", OURS)
     assert running(lab) == ["gb10-companion-ollama"]
 
 
 def began(lab: Lab, name: str, what: str) -> int:
-    """When a unit of the head came to a state, in microseconds since its machine booted."""
+    """When a unit on the head reached a state, in microseconds since its machine booted."""
     return int(lab.run(HEAD, "systemctl", "show", "--value", f"--property={what}TimestampMonotonic", name))
 
 
 def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_companions(lab: Lab, ollama: dict[str, t.Any]) -> None:
     declared = {HEAD: [{**ollama, "modes": ["cluster"]}], WORKER: []}
-    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+    # The nodes of all labs share the machine's memory, so memory that another lab takes meanwhile is not a leak.
     given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "__gb10_shared_tolerance_mb": 16384}
     try:
         up = lab.play("mode", gb10_mode="cluster", **given)

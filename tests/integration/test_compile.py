@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an engine compiled is there at its next start, and only as long as its image is.
+"""What an engine compiled is kept for its next start, but only as long as its image exists.
 
-The lab's engine image has no compiler. A second one has: torch inductor then makes C++ of the model's graph and compiles it, as it makes Triton
-kernels of it on a GPU.
+The lab's engine image has no compiler, but a second image has one. There torch inductor compiles the model's graph to C++, as it compiles Triton kernels
+on a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOTH = (HEAD, WORKER)
 CACHE = "/var/lib/gb10/gb10/cache"
 IMAGE = "gb10-lab/engine-compiler:0.32.0"
 BASE = "gb10-lab/engine:0.32.0"
-#: Its last step is that of the role image: what the nodes built one by one is the same, and so is the name of what its engine compiles.
+#: Its last step is the same as in the role image, so that builds on both nodes, and the names of their compiled files, are the same.
 RECIPE = """
 FROM {name}
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ python3-dev && rm -rf /var/lib/apt/lists/*
@@ -40,7 +40,7 @@ def build(lab: Lab, host: str) -> None:
 
 @pytest.fixture(scope="module")
 def profile(lab: Lab) -> t.Iterator[dict[str, str]]:
-    """The lab's profile without Ray on that image, which compiles what it serves."""
+    """The lab's profile without Ray on the second image, whose engine compiles its model."""
     lab.clear()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(lambda host: build(lab, host), BOTH))
@@ -54,12 +54,12 @@ def profile(lab: Lab) -> t.Iterator[dict[str, str]]:
     lab.down()
     for host in BOTH:
         lab.run(host, "docker", "rmi", "--force", IMAGE, check=False)
-        # Libraries are no text, which everything else of ours is.
+        # Libraries are not text, unlike all other files of the collection.
         lab.run(host, "rm", "-rf", CACHE)
 
 
 def compiled(lab: Lab, host: str) -> dict[str, str]:
-    """The libraries that an engine compiled on a node, by path: when each was written."""
+    """The libraries that an engine compiled on a node, with the time of each, by path."""
     listed = lab.run(host, "find", CACHE, "-name", "*.so", "-printf", "%p %T@\\n").splitlines()
     return dict(line.rsplit(" ", 1) for line in listed)
 

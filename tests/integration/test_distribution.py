@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node has the model, and the other gets it over the fabric: whole, once, and again after it was cut or damaged."""
+"""One node has the model, and the other node copies it over the fabric: completely, once, and again after an interruption or damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = f"{HUB}/models--gb10-lab--tiny-llama"
 BIG, COMMIT = "gb10-copy-test/big", "c" * 40
 BASE = f"{HUB}/models--gb10-copy-test--big"
 STAGE = f"{HUB}/.gb10-copy"
-#: The copying process of a node, and not what waits for it.
+#: The process that copies on a node, but not the process that waits for it.
 COPYING = "^[^ ]*python[^ ]* [^ ]*AnsiballZ_model_cop[y]"
 #: Bytes of each of the three shards of the larger model.
 SHARD = 300_000_000
@@ -61,10 +61,10 @@ os.utime(sys.argv[1], ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def tree(lab: Lab, host: str, base: str) -> list[str]:
-    """Return what lies in a repository: names, kinds, sizes, modes, owners and where links lead, without what Python compiled."""
-    found = lab.run(host, "find", base, "-not", "-path", "*__pycache__*", "-type", "d", "-printf", "%P %y %m %u\n")
+    """Return the content of a repository: names, types, sizes, modes, owners and link targets, without Python's caches."""
+    directories = lab.run(host, "find", base, "-not", "-path", "*__pycache__*", "-type", "d", "-printf", "%P %y %m %u\n")
     files = lab.run(host, "find", base, "-not", "-path", "*__pycache__*", "-not", "-type", "d", "-printf", "%P %y %s %m %u %l\n")
-    return sorted([*found.splitlines(), *files.splitlines()])
+    return sorted([*directories.splitlines(), *files.splitlines()])
 
 
 def leavings(lab: Lab, host: str) -> str:
@@ -76,7 +76,7 @@ def leavings(lab: Lab, host: str) -> str:
 
 @pytest.fixture
 def big(lab: Lab, no_cluster: None) -> t.Iterator[dict[str, t.Any]]:
-    """A larger model on the head alone, and the settings that want it."""
+    """A larger model only on the head, and the settings that need it."""
     profile = yaml.safe_load((ROOT / "tests/lab/profiles/lab_tiny_tp2.yml").read_text(encoding="utf-8"))
     profile["id"] = "copied_tp2"
     profile["model"] = {"repo": BIG, "revision": COMMIT, "side_files": [], "served_names": ["gb10-lab/big"]}
@@ -121,7 +121,7 @@ def test_a_copy_that_is_killed_goes_on_and_a_flipped_byte_is_found(lab: Lab, big
     killed: list[int] = []
 
     def kill() -> None:
-        """Kill the copy once nearly half is there; what it fetched is in the stage."""
+        """Kill the copy when nearly half has arrived. The fetched part is in the stage."""
         if killed:
             return
         there = 512 * sum(map(int, lab.run(WORKER, "sh", "-c", f"find {STAGE} -type f -printf '%b\\n' 2>/dev/null", check=False).split()))
@@ -151,9 +151,9 @@ def test_a_copy_that_is_killed_goes_on_and_a_flipped_byte_is_found(lab: Lab, big
     blob = lab.run(WORKER, "readlink", "-f", f"{BASE}/snapshots/{COMMIT}/model-00002-of-00003.safetensors").strip()
     lab.run(WORKER, "python3", "-c", FLIP, blob)
     assert model(lab, big).rc == 0
-    found = model(lab, big, gb10_model_verify="full")
-    assert found.rc != 0 and "model.digest" in found.failures
-    assert f"block model.digest {WORKER} model-00002-of-00003.safetensors was changed" in found.said
+    damaged = model(lab, big, gb10_model_verify="full")
+    assert damaged.rc != 0 and "model.digest" in damaged.failures
+    assert f"block model.digest {WORKER} model-00002-of-00003.safetensors was changed" in damaged.said
     lab.run(WORKER, "rm", blob)
     healed = model(lab, big, gb10_model_verify="full")
     assert healed.rc == 0, healed.failures
@@ -179,7 +179,7 @@ def test_what_stands_in_the_way_is_named_and_stays(lab: Lab, big: dict[str, t.An
 
 
 class _Every:
-    """Calls something again and again, beside what happens in its block."""
+    """Calls a function repeatedly in a thread while its block runs."""
 
     def __init__(self, seconds: float, act: t.Callable[[], None]) -> None:
         self._stop = threading.Event()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A model that no node has is loaded from a hub: once, by one node, and on from where it was cut; each refusal of a hub is said in a person's words."""
+"""A model that no node has is downloaded from a hub: once, by one node, with resume after an interruption. Each refusal of a hub has a clear message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .lab import HEAD, ROOT, WORKER, Lab, Play, secret_file
 
 CACHE = "/home/spark/.cache/huggingface/hub"
 MODEL, DRAFTER, WORDS = "gb10-hub-test/model", "gb10-hub-test/drafter", "gb10-hub-test/words"
-#: Bytes of a shard, and most of what a cut costs.
+#: Bytes of a shard, and the most bytes that an interruption loses.
 SHARD, PART = 12_000_000, 1 << 20
 SMALL = {"config.json": b'{"architectures": ["LlamaForCausalLM"]}', "tokenizer.json": b"{}", "tokenizer_config.json": b"{}"}
 TOKEN = "hf_planted" + "0123456789" * 3
 
 
 class Source(t.NamedTuple):
-    """The hub, the files that it has of each repository, and the settings that want them."""
+    """The hub, its files of each repository, and the settings that need them."""
 
     hub: Hub
     files: dict[str, dict[str, bytes]]
@@ -46,19 +46,19 @@ def model(lab: Lab, source: Source, **more: t.Any) -> Play:
 
 
 def refusals(played: Play) -> list[str]:
-    """What each failure says, with what to do."""
+    """Return the message and the remedy of each failure."""
     results = [event["event_data"]["res"] for event in played.events if event["event"] == "runner_on_failed"]
     return [f"{result['msg']} Remedy: {result.get('remedy', '')}" for result in results]
 
 
 def blobs(lab: Lab, host: str, repo: str = MODEL) -> dict[str, int]:
-    """Names and sizes of what a node has of a repository, finished or not."""
-    found = lab.run(host, "sh", "-c", f"cd {base(repo)}/blobs 2>/dev/null && find . -type f -printf '%P %s\\n'", check=False)
-    return {name: int(size) for name, size in (line.split() for line in found.splitlines())}
+    """Names and sizes of a node's blobs of a repository, finished or not."""
+    listed = lab.run(host, "sh", "-c", f"cd {base(repo)}/blobs 2>/dev/null && find . -type f -printf '%P %s\\n'", check=False)
+    return {name: int(size) for name, size in (line.split() for line in listed.splitlines())}
 
 
 def assert_nothing_false(lab: Lab, source: Source, host: str) -> None:
-    """What has a final name is whole, and nothing of the download's is left."""
+    """Assert that files with final names are complete, and that the download left nothing else."""
     whole = {sha256(data): len(data) for files in source.files.values() for name, data in files.items() if name.endswith(".safetensors")}
     for repo in source.files:
         for name, size in blobs(lab, host, repo).items():
@@ -86,7 +86,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tuple[Hub, di
 
 @pytest.fixture
 def source(lab: Lab, no_cluster: None, served: tuple[Hub, dict[str, dict[str, bytes]]]) -> t.Iterator[Source]:
-    """No node has anything of these repositories."""
+    """Nodes without any file of these repositories, and the hub."""
 
     def clear() -> None:
         for host in (HEAD, WORKER):
@@ -100,7 +100,7 @@ def source(lab: Lab, no_cluster: None, served: tuple[Hub, dict[str, dict[str, by
 
 
 def profile(lab: Lab, repo: str, revision: str = "", beside: bool = True) -> str:
-    """Write a profile that wants a repository, and the drafter and the tokenizer beside it; return its path."""
+    """Write a profile that needs a repository, and by default also the drafter and the tokenizer. Return its path."""
     content = yaml.safe_load((ROOT / "tests/lab/profiles/lab_tiny_native_tp2.yml").read_text(encoding="utf-8"))
     content["id"] = "hub_" + repo.rpartition("/")[2]
     content["model"] = {"repo": repo, "revision": revision or commit_of(repo), "served_names": ["gb10-lab/hub"]}
@@ -123,17 +123,17 @@ def test_one_node_downloads_all_repositories_once_and_the_other_copies(lab: Lab,
     played = model(lab, source, gb10_hf_token_file=secret_file(lab, TOKEN))
     assert played.rc == 0, played.failures
     seen = source.hub.seen()
-    (client,) = {one["client"] for one in seen}
+    (client,) = {request["client"] for request in seen}
     sent = source.hub.sent()
     for repo, files in source.files.items():
         for name, data in files.items():
             if not name.endswith(".safetensors"):
                 continue
-            # Of the tokenizer's repository the weights are not wanted.
+            # The weights in the tokenizer's repository are not needed.
             assert sent.get((client, f"/repos/{repo}/{sha256(data)}"), 0) == (0 if repo == WORDS else len(data)), (repo, name)
-    # The token is for the hub alone, and not for the server that it sends the client to.
-    assert {one["token"] for one in seen if one["path"].startswith("/repos/")} == {False}
-    assert all(one["token"] for one in seen if "/resolve/" in one["path"])
+    # The token goes only to the hub, not to the server to which it redirects the client.
+    assert {request["token"] for request in seen if request["path"].startswith("/repos/")} == {False}
+    assert all(request["token"] for request in seen if "/resolve/" in request["path"])
     assert TOKEN not in played.stdout + json.dumps(played.events)
     for repo in source.files:
         assert blobs(lab, HEAD, repo) == blobs(lab, WORKER, repo) and blobs(lab, HEAD, repo)
@@ -155,7 +155,7 @@ def test_one_node_downloads_all_repositories_once_and_the_other_copies(lab: Lab,
 
 
 REFUSALS: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], tuple[str, ...]]] = {
-    # What the hub is told, what the play is told, and what has to be said.
+    # The orders for the hub, the options of the play, and the words that the message must contain.
     "unknown token": ({}, {"token": TOKEN}, ("the hub answers 401", "does not know this token", "gb10_hf_token_file")),
     "absent": ({}, {"repo": "gb10-hub-test/absent"}, ("the hub answers 401", "there is no repository gb10-hub-test/absent", "or it is private")),
     "absent, with a token": ({"tokens": {TOKEN: []}}, {"repo": "gb10-hub-test/absent", "token": TOKEN}, ("the hub answers 404", "no repository")),
@@ -181,14 +181,14 @@ REFUSALS: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], tuple[str, ...]]] 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_hub_refuses_is_said_once_and_leaves_nothing_false(lab: Lab, source: Source, name: str) -> None:
-    told, asked, words = REFUSALS[name]
-    source.hub.control(**told)
-    wanted = profile(lab, asked.get("repo", MODEL), asked.get("revision", ""), beside=False)
-    given = {word: value for word, value in asked.items() if word.startswith("gb10_")}
-    played = model(lab, source, gb10_profile=wanted, gb10_hf_token_file=secret_file(lab, asked["token"]) if "token" in asked else "", **given)
-    said = refusals(played)
-    assert played.rc != 0 and len(said) == 1, said
-    assert all(word in said[0] for word in ("could not be downloaded", "Remedy:", source.hub.url, *words)), said
+    order, options, words = REFUSALS[name]
+    source.hub.control(**order)
+    wanted = profile(lab, options.get("repo", MODEL), options.get("revision", ""), beside=False)
+    given = {word: value for word, value in options.items() if word.startswith("gb10_")}
+    played = model(lab, source, gb10_profile=wanted, gb10_hf_token_file=secret_file(lab, options["token"]) if "token" in options else "", **given)
+    texts = refusals(played)
+    assert played.rc != 0 and len(texts) == 1, texts
+    assert all(word in texts[0] for word in ("could not be downloaded", "Remedy:", source.hub.url, *words)), texts
     assert TOKEN not in played.stdout + json.dumps(played.events)
     assert {host: blobs(lab, host) for host in (HEAD, WORKER)} == {HEAD: {}, WORKER: {}}
     assert_nothing_false(lab, source, HEAD)
@@ -200,9 +200,9 @@ def test_a_download_that_was_cut_goes_on(lab: Lab, source: Source, percent: int)
     path, came = f"/repos/{MODEL}/{sha256(data)}", len(data) * percent // 100
     source.hub.control(faults=[{"match": path, "cut": percent / 100}])
     cut = model(lab, source)
-    said = refusals(cut)
-    assert cut.rc != 0 and len(said) == 1, said
-    assert "the connection was cut" in said[0] and "it goes on with what came" in said[0] and MODEL in said[0] and "?Expires" not in cut.stdout, said
+    texts = refusals(cut)
+    assert cut.rc != 0 and len(texts) == 1, texts
+    assert "the connection was cut" in texts[0] and "it goes on with what came" in texts[0] and MODEL in texts[0] and "?Expires" not in cut.stdout, texts
     kept = blobs(lab, HEAD)[f"{sha256(data)}.incomplete"]
     assert came - PART < kept <= came and sha256(data) not in blobs(lab, HEAD)
     assert_nothing_false(lab, source, HEAD)
@@ -218,8 +218,8 @@ def test_a_hub_that_recovers_is_waited_for_and_a_byte_that_was_changed_on_the_wa
     first, second, third = (f"/repos/{MODEL}/{sha256(data)}" for data in shards.values())
     source.hub.control(faults=[{"match": third, "flip": True, "times": 1}])
     damaged = model(lab, source)
-    said = refusals(damaged)
-    assert damaged.rc != 0 and len(said) == 1 and "model-00003-of-00003.safetensors came with the sha256" in said[0], said
+    texts = refusals(damaged)
+    assert damaged.rc != 0 and len(texts) == 1 and "model-00003-of-00003.safetensors came with the sha256" in texts[0], texts
     assert not {name for name in blobs(lab, HEAD) if name.startswith(third.rpartition("/")[2])}
     faults = [
         {"match": third, "cut": 0.3, "times": 1},
@@ -242,10 +242,10 @@ def test_a_download_that_is_killed_goes_on(lab: Lab, source: Source) -> None:
         done = beside.submit(lab.run, HEAD, "timeout", "120", "sh", "-c", f"{wait}; docker kill gb10-gb10-download")
         killed = model(lab, source)
         done.result()
-    (said,) = refusals(killed)
-    assert killed.rc != 0 and "could not be downloaded" in said and "it goes on with what came" in said
+    (text,) = refusals(killed)
+    assert killed.rc != 0 and "could not be downloaded" in text and "it goes on with what came" in text
     there = blobs(lab, HEAD)[f"{sha256(data)}.incomplete"]
-    # What a client of today leaves when it is killed has a name that is never looked for again.
+    # When a current client is killed, it leaves a file under a name that no later client looks for.
     lab.run(HEAD, "sh", "-c", f"echo left > {base(MODEL)}/blobs/{sha256(data)}.0123abcd.incomplete; chown -R spark: {base(MODEL)}")
     source.hub.control(reset=True)
     done = model(lab, source)

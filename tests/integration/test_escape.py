@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Root in the head's container plants what it can at every path that it can write: no file outside changes, nothing outside is shown, and no other account
-reaches any of it.
+"""Root in the head's container plants files of all kinds at every path that it can write. No file outside changes, no content from outside is shown, and no
+other account can use the planted files.
 
-Each test ends without a cluster. A cluster that an older version of the collection made is upgraded here as well.
+Each test ends without a cluster. The upgrade of a cluster from an older version of the collection is tested here as well.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import containe
 from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, Play
 from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
-#: Stands in files of the head that no container sees.
+#: Text in files of the head that no container can see.
 SECRET = "canary-of-the-host-7f3a"
 CANARIES = ("/root/gb10-canary", "/etc/gb10-canary", "/var/lib/gb10/canary.json", "/var/lib/gb10/gb10/canary.log", "/home/spark/gb10-canary")
-#: Files of the node that an escape would read or write; a new name in one of the directories is a change, too.
+#: Files of the node that an escape would read or write. A new name in one of the directories is a change too.
 WATCHED = ("/etc/passwd", "/etc/shadow", "/etc/hostname", *CANARIES)
 DIRECTORIES = ("/root", "/etc", "/etc/cron.d", "/var/lib/gb10", "/home/spark")
 
-#: What every container of ours can write, as it sees it.
+#: Directories that every container of the collection can write, by their paths in the container.
 WRITABLE = ("/opt/gb10/run", "/opt/gb10/cache", "/var/log/gb10/engine")
 
-#: Below the last of which the container has the order of its run.
+#: The container's directory with the order of its run.
 LAUNCH = "/opt/gb10/launch"
 
-#: Runs in the container: plants one kind of thing at every path of ours, opens all of it to everybody, and prints where, and what it could not.
+#: Runs in the container: plants one kind of file at every path of the collection, makes it accessible to all, and prints the paths and the failures.
 PLANT = """
 import json, os, shutil, socket, stat, sys
 kind, writable, canaries, launch = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(","), sys.argv[4]
@@ -129,7 +129,7 @@ for directory in (run, cache, logs):
 print(json.dumps([names, failed]))
 """
 
-#: Runs as an account without rights: tries each of these paths in every way that there is, and prints what it reached, and how far.
+#: Runs as an account without rights: tries to use each path in every way, and prints how far it got with each.
 REACH = """
 import json, os, socket, stat, subprocess, sys
 reached = {}
@@ -157,7 +157,7 @@ print(json.dumps(reached))
 
 
 class Outside:
-    """The head's files that no container may change, and all that was printed or gathered since."""
+    """The head's files that no container may change, and everything that was printed or gathered since."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -168,11 +168,11 @@ class Outside:
 
     def _state(self) -> str:
         files = self.lab.run(HEAD, "sha256sum", *WATCHED)
-        # What a unit shows comes and goes with it.
+        # The glance file of a unit exists only as long as the unit.
         return files + self.lab.run(HEAD, "ls", "-A1", "--ignore=glance-*.json", *DIRECTORIES)
 
     def heard(self, played: Play) -> Play:
-        """Take what a play printed and returned."""
+        """Keep everything that a play printed and returned."""
         self.said += [played.stdout, json.dumps(played.events, default=str), *self._gathered(played.logs)]
         return played
 
@@ -181,7 +181,7 @@ class Outside:
         return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(directory.rglob("*")) if path.is_file()] if directory else []
 
     def logs(self) -> str:
-        """Gather the head's logs by hand."""
+        """Gather the head's logs with the module node_logs alone."""
         dest = self.lab.scratch / "escape-logs"
         done = subprocess.run(
             [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.node_logs", "-a", f"dest={dest}"],
@@ -220,12 +220,12 @@ def stranger(lab: Lab) -> t.Iterator[str]:
 
 
 def on_host(lab: Lab) -> dict[str, str]:
-    """Where the head has each directory that its container can write, by the container's name for it."""
+    """The head's path of each directory that its container can write, by the container's path."""
     return {mount["Destination"]: mount["Source"] for mount in lab.inspect(HEAD, HEAD_CONTAINER)["Mounts"] if mount["RW"]}
 
 
 def plant(lab: Lab, kind: str) -> list[str]:
-    """Plant one kind of thing; returns what the container was not allowed to."""
+    """Plant one kind of file. Returns the operations that the container was not allowed to do."""
     argv = ("docker", "exec", HEAD_CONTAINER, "python3", "-c", PLANT, kind, ",".join(WRITABLE), ",".join(CANARIES), LAUNCH)
     _names, failed = json.loads(lab.run(HEAD, *argv))
     assert not [text for text in failed if text.startswith("MOVED")], failed
@@ -233,14 +233,14 @@ def plant(lab: Lab, kind: str) -> list[str]:
 
 
 def plant_on_host(lab: Lab, kind: str) -> None:
-    """Plant what no container may, as one with another Docker's rights could."""
+    """Plant files that no container of the collection may create, but a container with more rights could."""
     places = on_host(lab)
     argv = ("python3", "-c", PLANT, kind, ",".join(places[name] for name in WRITABLE), ",".join(CANARIES), "/var/lib/gb10/gb10/launch")
     assert json.loads(lab.run(HEAD, *argv))[1] == []
 
 
 def reached(lab: Lab, account: str, *more: str) -> dict[str, str]:
-    """What an account reaches of all that the head's container can write, by the paths that root knows, and of the container's own root."""
+    """Return what an account can use among the files that the head's container can write, by root's paths and through the container's own root."""
     tops = [*on_host(lab).values(), *more]
     paths = [path for path in lab.run(HEAD, "find", *tops, "-xdev").splitlines() if path]
     inspected = lab.inspect(HEAD, HEAD_CONTAINER)
@@ -255,11 +255,11 @@ def reached(lab: Lab, account: str, *more: str) -> dict[str, str]:
     return json.loads(tried.stdout)
 
 
-#: The engine takes it and ends: the model is not quantized.
+#: The engine accepts this argument and ends, because the model is not quantized.
 FAILING = {"quantization": "awq"}
 CONSENT = {"gb10_allow": "restart,interrupt"}
 
-#: What each kind is called in the message that names it.
+#: The words of each kind in the message that names it.
 KINDS = {
     "links": "a link", "FIFOs": "a FIFO", "sockets": "a socket", "hard links": "2 names (hard links)", "devices": "a device", "directories": "a directory",
     "setuid programs": "run.json", "forged notes": "run.json", "huge notes": "more than 262144 bytes",
@@ -273,13 +273,13 @@ def test_what_a_container_can_write_is_what_is_planted_in(lab: Lab, live_cluster
 
 
 def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_cluster: None, stranger: str, outside: Outside) -> None:
-    """Each kind at every path, opened to everybody by the container; then the same with the directory above as an older version left it."""
+    """Each kind at every path, made accessible to all by the container; then the same with the parent directory as an older version left it."""
     inside = ("docker", "exec", HEAD_CONTAINER, "sh", "-c")
     lab.run(HEAD, *inside, 'for at in /tmp /dev/shm; do cp "$(command -v id)" $at/planted && chmod 6755 $at/planted; done')
     for kind in ("links", "FIFOs", "sockets", "hard links", "devices", "setuid programs"):
         (plant_on_host if kind == "devices" else plant)(lab, kind)
         assert reached(lab, stranger) == {}, kind
-    # Without that directory the very same attempt makes the account root.
+    # Without the protection of that directory the same attempt gives the account root.
     above = "/var/lib/gb10/gb10"
     lab.run(HEAD, "chmod", "0755", above)
     assert "ran as 0" in reached(lab, stranger).values()
@@ -292,7 +292,7 @@ def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_c
 
 
 def looked(lab: Lab, outside: Outside, kind: str) -> None:
-    """Look, gather, prune, sweep, serve, and begin a start that would fail, each over what was planted; the engine lives on."""
+    """Run status, gather logs, prune, sweep, serve, and a start that would fail, each over the planted files. The engine survives all of it."""
     shown = outside.heard(lab.play("status"))
     assert shown.rc != 0 and KINDS[kind] in shown.said, kind
     outside.heard(lab.play("doctor", tags="stacks"))
@@ -304,7 +304,7 @@ def looked(lab: Lab, outside: Outside, kind: str) -> None:
     for variables in ({"tags": "serve,proof"}, {**CONSENT, "gb10_serve_arguments": FAILING}):
         played = outside.heard(lab.play(**variables))
         assert played.rc != 0 and "run.json" in played.said, (kind, variables)
-    # It lives, whatever its notes say.
+    # It is live regardless of its notes.
     assert lab.run(HEAD, "pgrep", "--full", "vllm serve")
     outside.assert_untouched()
 
@@ -320,15 +320,15 @@ def watched(lab: Lab, no_cluster: None) -> t.Iterator[None]:
 
 
 def test_nothing_leads_out(lab: Lab, watched: None, outside: Outside) -> None:
-    """Each kind in turn under one live engine; then its unit starts over what was planted, and a teardown clears the way for the next bring-up."""
+    """Each kind in turn under one live engine. Then its unit starts over the planted files, and a teardown makes the next bring-up possible."""
     for kind in KINDS:
         (plant_on_host if kind == "devices" else plant)(lab, kind)
         looked(lab, outside, kind)
     plant(lab, "links")
     lab.run(HEAD, "systemctl", "restart", "gb10-engine-gb10.service", check=False, timeout=400)
-    said = lab.run(HEAD, "journalctl", "--unit=gb10-engine-gb10.service", "--no-pager", "--output=cat")
-    outside.said.append(said)
-    assert "was tampered with: a link" in said
+    journal = lab.run(HEAD, "journalctl", "--unit=gb10-engine-gb10.service", "--no-pager", "--output=cat")
+    outside.said.append(journal)
+    assert "was tampered with: a link" in journal
     assert lab.json(HEAD, "/var/lib/gb10/gb10/unit/state.json")["state"] == "failed"
     outside.assert_untouched()
     refused = outside.heard(lab.play(gb10_unit="enabled"))
@@ -346,7 +346,7 @@ def test_nothing_leads_out(lab: Lab, watched: None, outside: Outside) -> None:
 
 @pytest.mark.parametrize("kind", ["links to be made", "directories", "forged notes"])
 def test_what_is_left_without_a_container_goes_with_a_teardown(lab: Lab, live_cluster: None, outside: Outside, kind: str) -> None:
-    """A start over it is refused, in check mode, too; the way out that its message names leads to a start that completes."""
+    """A start over it is refused, in check mode too. After the remedy from the message a start completes."""
     plant(lab, kind)
     lab.clear()
     for check in (True, False):
@@ -365,7 +365,7 @@ def test_what_is_left_without_a_container_goes_with_a_teardown(lab: Lab, live_cl
 
 
 def test_another_python3_in_the_container_does_not_prevent_a_teardown(lab: Lab, live_cluster: None, outside: Outside) -> None:
-    """The launcher runs in the container, and so does what root there puts in the place of its interpreter."""
+    """The launcher runs in the container, where root can replace its interpreter."""
     replace = 'it=$(command -v python3) && rm "$it" && printf "#!/bin/sh\necho {}\n" > "$it" && chmod 755 "$it"'
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "sh", "-c", replace)
     refused = outside.heard(lab.play("teardown"))
@@ -379,7 +379,7 @@ def test_another_python3_in_the_container_does_not_prevent_a_teardown(lab: Lab, 
 
 
 def test_what_a_container_may_not_do(lab: Lab, live_cluster: None, outside: Outside) -> None:
-    """No device node, no link to a file of another mount, no write to what it only reads, no token of the user's."""
+    """No device node, no link to a file of another mount, no write to read-only files, no access to the user's token."""
     home = "/home/spark/.cache/huggingface"
     lab.write(HEAD, f"{home}/token", f"{SECRET}\n")
     lab.write(HEAD, f"{home}/stored_tokens", f"{SECRET}\n")
@@ -404,14 +404,14 @@ def test_what_a_container_may_not_do(lab: Lab, live_cluster: None, outside: Outs
 
 
 def older(lab: Lab, host: str, name: str, session: str = "") -> str:
-    """Put a container of version 1 in the place of ours, as the collection made it then; returns its session."""
+    """Replace a container with one of version 1, as the collection created it then. Returns its session."""
     inspected = lab.inspect(host, name)
     now = json.loads(inspected["Config"]["Labels"]["io.gb10.fields"])
     own = fields.without([field for field in fields.FIELDS if field.protection and field.name in now], now)
     if session:
         own["head_session"] = session
     wanted = container.WantedContainer("gb10", "ray", own, ["ray", *ray.start_arguments(own)], ray.ray_environment(own))
-    # The lab's engine lives under its image's entrypoint alone, as NVIDIA's does.
+    # The lab's engine needs its image's entrypoint, as NVIDIA's does.
     wrapper = json.loads(inspected["Config"]["Labels"].get(LABEL_ENTRYPOINT, "[]"))
     payload = container.creation_payload(wanted, wanted.paths.cache, wrapper)
     payload["labels"]["io.gb10.spec"] = "1:" + wanted.digest.partition(":")[2]
@@ -430,7 +430,7 @@ def older(lab: Lab, host: str, name: str, session: str = "") -> str:
 
 
 def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Outside) -> None:
-    """Nothing is recreated without consent, one warning names each protection that waits, and consent brings them."""
+    """Nothing is recreated without consent, one warning names each pending protection, and consent applies them."""
     session = older(lab, HEAD, HEAD_CONTAINER)
     older(lab, WORKER, WORKER_CONTAINER, session)
     before = {host: lab.containers(host) for host in (HEAD, WORKER)}
@@ -438,7 +438,7 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     assert started.rc == 0, started.failures
     run = lab.json(HEAD, RUN)["run_id"]
 
-    # That version left it open to everybody.
+    # The older version left it accessible to all.
     above = "/var/lib/gb10/gb10"
     lab.run(HEAD, "chmod", "0755", above)
     assert f"{above} can be entered by other accounts (mode 0755)" in lab.play("status").said
@@ -451,11 +451,11 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     protections = [field.protection.what for field in fields.FIELDS if field.protection]
     assert [upgraded.said.count(f"could have {what}: that waits for gb10_allow=restart") for what in protections] == [1, 1, 1]
 
-    # What differs is still seen to differ.
+    # Differences are still detected.
     drifted = lab.play(gb10_env={"NCCL_DEBUG": "INFO"})
     assert drifted.rc != 0 and "env.NCCL_DEBUG" in drifted.failures
 
-    # Such a container can write where the host keeps the logs of containers.
+    # Such a container can write to the host's directory of container logs.
     lab.run(HEAD, "rm", "-rf", "/var/log/gb10/gb10/containers")
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "ln", "-s", "/root", "/var/log/gb10/containers")
     allowed = outside.heard(lab.play(**CONSENT))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fabric probe between two nodes: real transfers over the lab's second network, by TCP. What is reached is the bridge's speed, and no link's."""
+"""The fabric probe between two nodes: real TCP transfers over the lab's second network. They measure the bridge's speed, not that of a link."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_both_ways_are_measured_and_nothing_is_left(lab: Lab, no_cluster: None) 
         assert [(sent["to"], sent["method"]) for sent in probe["sent"]] == [(other, "tcp")]
         assert probe["sent"][0]["gbits"] > 0
         assert probe["errors"] == []
-    # One of a pair pings; what comes back is as large.
+    # Only one node of a pair pings, because the replies are as large.
     assert [(ping["to"], ping["passes"]) for node in (HEAD, WORKER) for ping in record["probe"][node]["pings"]] == [(WORKER, True)]
     assert {host: listening(lab, host) for host in (HEAD, WORKER)} == before
 
@@ -55,14 +55,14 @@ def test_packets_that_do_not_fit_on_the_way_are_reported(lab: Lab, no_cluster: N
     finally:
         lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "9000")
     assert played.rc != 0
-    assert "probe.mtu" in {found["id"] for found in record_of(played)["findings"] if found["verdict"] == "block"}
+    assert "probe.mtu" in {finding["id"] for finding in record_of(played)["findings"] if finding["verdict"] == "block"}
     assert "do not reach" in played.failures
 
 
 def test_a_limit_that_no_link_here_reaches(lab: Lab, no_cluster: None) -> None:
     played = lab.play("doctor", tags="fabric", gb10_rules={"probe.tcp_capped": {"least_gbits": 10_000}})
     assert played.rc != 0
-    assert {(found["id"], found["node"]) for found in record_of(played)["findings"] if found["verdict"] == "block"} == {
+    assert {(finding["id"], finding["node"]) for finding in record_of(played)["findings"] if finding["verdict"] == "block"} == {
         ("probe.tcp_capped", HEAD),
         ("probe.tcp_capped", WORKER),
     }

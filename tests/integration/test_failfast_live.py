@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Engines that stand still for a while, or for good: a start that says nothing, and all that can happen to a live one, which status names."""
+"""Engines that make no progress for a while, or forever: a silent start, and failures of a live engine, which status names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .injecting import HOLD, LIVE, TO_SERVE, Injection, in_container, make_holda
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
 from .making import WORKER_CONTAINER, busy
 
-#: What a look that waited in vain for a token leaves for the next one.
+#: The note that status leaves for its next run when it waited in vain for a token.
 NOTE = f"{STATE}/no-progress.json"
 
 
 @pytest.fixture(scope="module")
 def silent(lab: Lab) -> Play:
-    """A start that says nothing for five minutes. The ranks of its engine can be held up again before they meet."""
+    """A start that is silent for five minutes. Its ranks can be held again later, before they meet."""
 
     def hold() -> None:
         make_holdable(lab)
@@ -37,7 +37,7 @@ def silent(lab: Lab) -> Play:
 
 
 def test_a_start_that_says_nothing_for_minutes_is_waited_for(silent: Play, fault: Fault) -> None:
-    """No line, nothing read, one rank rests and the other waits for it in a loop: as while kernels are compiled, for which 254 s were reported."""
+    """No output and no reads, one rank idles and the other waits in a loop. It looks like the compilation of kernels, for which 254 s were reported."""
     assert silent.rc == 0, silent.failures
     fault.row.seconds, fault.row.where = "none", WORKER
     fault.left(live=True)
@@ -45,14 +45,14 @@ def test_a_start_that_says_nothing_for_minutes_is_waited_for(silent: Play, fault
 
 
 def later(lab: Lab, seconds: float) -> None:
-    """Let so many seconds have passed since what a look without a token has noted, if one did."""
+    """Move the note of a status run without a token back by this many seconds, if there is one."""
     if lab.run(HEAD, "find", STATE, "-name", "no-progress.json").strip():
         note = lab.json(HEAD, NOTE)
         lab.write(HEAD, NOTE, json.dumps({**note, "since": note["since"] - seconds}))
 
 
 def test_an_hour_at_full_batch_is_busy(lab: Lab, silent: Play, fault: Fault) -> None:
-    """Twice as many requests as the engine takes at a time, so that a new question waits in line. The hour is passed as the next test passes its minutes."""
+    """Twice as many requests as the engine runs at a time, so that a new one has to wait. As in the next test, the note is moved back to simulate the hour."""
     run = lab.json(HEAD, RUN)
     healths = []
     with busy(lab, f"http://{run['api_address']}:{run['api_port']}/v1", requests=16):
@@ -66,11 +66,11 @@ def test_an_hour_at_full_batch_is_busy(lab: Lab, silent: Play, fault: Fault) -> 
 
 
 def test_what_stands_still_is_stalled_after_half_an_hour_and_no_sooner(lab: Lab, silent: Play, fault: Fault) -> None:
-    """The half hour is taken off what the first look has noted."""
+    """The note of the first status run is moved back to simulate the half hour."""
     in_container(lab, WORKER, "touch", HOLD)
     try:
         assert lab.play("status", __gb10_status_seconds=5).stat("gb10_health") == "unknown"
-        # A healthy prefill of 1,232 s looks like that from outside.
+        # A healthy prefill of 1,232 s looks the same from outside.
         for further, state in ((1500, "unknown"), (300, "stalled")):
             later(lab, further)
             assert lab.play("status", __gb10_status_seconds=5).stat("gb10_health") == state
@@ -80,18 +80,18 @@ def test_what_stands_still_is_stalled_after_half_an_hour_and_no_sooner(lab: Lab,
     assert not fault.completes().changed
 
 
-@pytest.mark.parametrize("one", LIVE, ids=lambda one: one.id)
-def test_status_names_what_happened_under_a_live_engine(lab: Lab, silent: Play, fault: Fault, one: Injection) -> None:
-    """An engine that was killed is restarted without the way to hold its ranks up: those come last."""
+@pytest.mark.parametrize("injection", LIVE, ids=lambda injection: injection.id)
+def test_status_names_what_happened_under_a_live_engine(lab: Lab, silent: Play, fault: Fault, injection: Injection) -> None:
+    """A restarted engine can no longer be held, so the injections that kill an engine come last."""
     run = lab.json(HEAD, RUN)["run_id"]
     fault.now(time.time())
     try:
-        found = noticed(lab, one)
+        outcome = noticed(lab, injection)
     finally:
-        one.undo(lab)
-    fault.row.seconds, fault.row.where, fault.row.left = f"{found.seconds:.1f}", one.host, found.play.stat("gb10_health")
-    if one.known or not one.lasts:
-        # A node whose container is replaced loses the way to hold its rank up, and the other one would wait for it to meet.
+        injection.undo(lab)
+    fault.row.seconds, fault.row.where, fault.row.left = f"{outcome.seconds:.1f}", injection.host, outcome.play.stat("gb10_health")
+    if injection.known or not injection.lasts:
+        # A replaced container's rank can no longer be held, and the other rank would wait for it to meet.
         lab.clear()
     fault.completes()
-    assert one.known or not one.lasts or lab.json(HEAD, RUN)["run_id"] == run
+    assert injection.known or not injection.lasts or lab.json(HEAD, RUN)["run_id"] == run

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a user sees when something is wrong: each fault is made for real, is answered by its own clear message, and the next run completes.
+"""What a user sees when something is wrong: each fault is real, has its own clear message, and the next run completes.
 
-Faults that the looks before a start find are made beside a serving cluster, which must go on serving; the others on the way up.
-The marker `share` names those that also run in `make test`.
+Faults that the checks before a start find are injected beside a serving cluster, which must continue to serve. The others are injected during bring-up.
+Tests with the marker `share` also run in `make test`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .making import (
     put_back,
 )
 
-#: What a play prints when it comes to a stage.
+#: Printed by a play when it reaches a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
 TO_PROOF = "proof : Read what each node has sent"
@@ -55,17 +55,17 @@ def kill(lab: Lab, host: str, container: str) -> t.Callable[[], None]:
 
 
 def stage(task: str) -> str:
-    """The role, and so the stage, of a task as a play prints it."""
+    """The role, which is also the stage, of a task as a play prints it."""
     return task.split()[0]
 
 
-#: What clears a cluster whose other node is lost.
+#: The consent that clears a cluster whose other node is lost.
 IGNORE = "-e gb10_allow=lost_node"
 
 
 @pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))
 def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> None:
-    """It finds a process that has these words in its command line, and nothing where there is none."""
+    """It finds a process with these words in its command line, and nothing if there is no such process."""
     unit = "gb10-test-left-behind"
     named = ("bash", "-c", 'exec -a "$0" sleep infinity', f"lab {words}")
     bare = ("bash", "-c", f"sleep infinity | {words}")
@@ -139,7 +139,7 @@ def test_hub_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
 
 
 def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """What the node would go on with forever ends with the time that the settings give it."""
+    """A download that would never end is ended after the time from the settings."""
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
         played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_transfer_timeout=30)
@@ -235,7 +235,7 @@ def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, faul
 
 
 def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Whether the engine serves is unknown: it is left alone, with the rank on the other node."""
+    """Whether the engine serves is unknown, so it is left alone, with the rank on the other node."""
     played, cut_at = play_losing_ssh(lab, TO_PROOF, HEAD)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"
@@ -278,7 +278,7 @@ def test_image_without_ray(lab: Lab, no_cluster: None, fault: Fault) -> None:
     played = lab.play(gb10_profile=bare)
     fault.answered(played, "holds no Ray", "image.layers", where="both")
     fault.left()
-    # The module itself says so too, for those who use it without the roles.
+    # The module itself reports it too, for use without the roles.
     alone = lab.play(tags="ray", gb10_profile=bare)
     assert alone.rc != 0 and BARE_IMAGE in alone.failures
     fault.left()
@@ -286,7 +286,7 @@ def test_image_without_ray(lab: Lab, no_cluster: None, fault: Fault) -> None:
 
 
 def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """The worker's image really holds another Ray, under labels that say it was built from the same recipe."""
+    """The worker's image really contains another Ray, but its labels name the same recipe."""
     for version, tag in (("2.59.0", "users/other-ray:1"), ("2.60.0", "users/kept:1")):
         assert lab.play(tags="image", gb10_ray_version=version).rc == 0
         lab.run(WORKER, "docker", "tag", IMAGE, tag)
@@ -305,7 +305,7 @@ def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
 
 
 def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Simulated in the image: its python3 says another patch version of itself, in the two places where we and Ray ask for it."""
+    """Simulated in the image: its python3 reports another patch version in the two places that the collection and Ray read."""
     lab.run(WORKER, "docker", "tag", IMAGE, "users/kept:1")
     line = (
         "import collections, platform, sys; platform.python_version = lambda: '3.11.1'; "
@@ -404,7 +404,7 @@ def test_unknown_flag_of_the_engine(lab: Lab, no_cluster: None, fault: Fault) ->
 
 
 def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """A model whose side file lets the engine's core fail as soon as it is given a request, long after the API answers."""
+    """The model's side file makes the engine's core fail at its first request, long after the API answers."""
     mortal = f"{HUB}/models--gb10-lab--mortal"
     program = textwrap.dedent(
         """
@@ -415,7 +415,7 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
         path.write_text(text + sys.argv[2])
         """
     )
-    # The engine's core and its API both import the file; requests are added in the core alone. Time enough to ask the API something else.
+    # The engine's core and its API both import the file, but only the core adds requests. The delay leaves time for another API request.
     mortality = textwrap.dedent(
         """
 
@@ -447,7 +447,7 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     serving = Once(f"{HEAD}: API is up", ask)
     try:
         for host in (HEAD, WORKER):
-            # What a run that was ended here left would be copied into.
+            # Otherwise the copy would go into the leftovers of an aborted run.
             lab.run(host, "rm", "-rf", mortal)
             lab.run(host, "cp", "-a", MODEL, mortal)
             lab.run(host, "python3", "-c", program, mortal, mortality)
@@ -457,18 +457,18 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
         for host in (HEAD, WORKER):
             lab.run(host, "rm", "-rf", mortal)
     assert "gb10-lab/tiny" in models[0]
-    # The name that the engine gives to a request of /v1/completions stands in its last words.
+    # The engine's last message contains its name of a request of /v1/completions.
     fault.answered(played, f"the engine on {HEAD}", "no kernel for the first completion, cmpl-", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
     log = (played.logs / HEAD / "engine.log").read_text(encoding="utf-8")
-    started, asked, died = (log.index(words) for words in ("Application startup complete", '"POST /v1/completions', "EngineCore encountered a fatal error"))
-    assert started < asked and started < died, "it died before it was asked"
+    started, requested, died = (log.index(words) for words in ("Application startup complete", '"POST /v1/completions', "EngineCore encountered a fatal error"))
+    assert started < requested and started < died, "it died before it was asked"
     fault.left(stopped=BOTH)
     fault.completes()
 
 
 @pytest.mark.parametrize(
-    ("host", "role", "moment", "when", "said"),
+    ("host", "role", "moment", "when", "text"),
     [
         pytest.param(WORKER, "worker", TO_SERVE, "before load", WORKER_CONTAINER, id="worker-before-load"),
         pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.share),
@@ -478,23 +478,23 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
         pytest.param(HEAD, "head", TO_PROOF, "after load", "spark-1", id="head-after-load"),
     ],
 )
-def test_container_killed(lab: Lab, no_cluster: None, fault: Fault, host: str, role: str, moment: str, when: str, said: str) -> None:
+def test_container_killed(lab: Lab, no_cluster: None, fault: Fault, host: str, role: str, moment: str, when: str, text: str) -> None:
     fault.row.fault = f"{role}'s container killed {when}"
     container = {"worker": WORKER_CONTAINER, "head": HEAD_CONTAINER}[role]
     killed = Once(moment, kill(lab, host, container))
     played = lab.play(on_output=killed)
     killed.join()
     fault.now(killed.at)
-    fault.answered(played, said, where=host)
+    fault.answered(played, text, where=host)
     fault.gathered(played, HEAD, WORKER)
-    # Where no head answers no worker's container is made.
+    # Without an answering head no worker's container is created.
     fault.left(stopped=BOTH[:1] if moment == TO_WORKER else BOTH)
     fault.completes()
 
 
 def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fault) -> None:
     def act() -> None:
-        # From the node, whose processes those of its containers are. The pattern is written in a way that the killing command itself does not match.
+        # From the node, which sees the processes of its containers. The pattern does not match the command line of pkill itself.
         lab.run(HEAD, "pkill", "-KILL", "--full", "[v]llm serve|[V]LLM::")
 
     killed = Once(TO_PROOF, act)
@@ -508,7 +508,7 @@ def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fau
 
 
 def test_ssh_lost_during_load(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Nothing proves the engine dead, and it may be ready long before the node answers again: it is left alone."""
+    """Nothing proves that the engine is dead, and it may be ready long before the node answers again, so it is left alone."""
     played, cut_at = play_losing_ssh(lab, IN_LOAD, WORKER, gb10_stall_seconds=60)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {WORKER}. Remedy: See that ssh answers there"
@@ -545,7 +545,7 @@ def test_ctrl_c_on_the_way_up(lab: Lab, no_cluster: None, fault: Fault, name: st
 
 
 def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Nodes without the node image. A variable that pip reads for its logs alone makes the step one that no cache holds."""
+    """Nodes without the node image. A variable that only changes pip's logs makes the build step miss every cache."""
     fault.row.fault = "Ctrl-C while the image is built"
     for host in (HEAD, WORKER):
         lab.run(host, "docker", "tag", IMAGE, "users/kept:1")
@@ -557,7 +557,7 @@ def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Faul
         fault.interrupted(lab.interrupt("image : Build the node image", when=building, gb10_build_pip_env=settings))
         fault.left_running()
         assert fault.row.left == "nothing of ours"
-        # The build may have come to its end by itself: an image of another recipe then, which the next run does not take for its own.
+        # The build may have completed by itself. Then the image has another recipe, and the next run does not use it.
         left = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE, check=False).strip() for host in (HEAD, WORKER)}
         fault.completes()
         assert all(lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip() != left[host] for host in left)
@@ -565,12 +565,12 @@ def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Faul
         for host in (HEAD, WORKER):
             lab.run(host, "docker", "rmi", "--no-prune", "users/kept:1")
             if left.get(host):
-                # Its layers are in no other image, and each run of this test would add such.
+                # Its layers are in no other image, so each run of this test would leave more of them.
                 lab.run(host, "docker", "rmi", left[host], check=False)
 
 
 def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """The download is the node's own by then. The next run, or the teardown, ends it, whichever model it is for, and takes its token away."""
+    """The download then runs on the node without the play. The next run or teardown ends it, for whichever model, and removes its token."""
     fault.row.fault = "Ctrl-C while the model is downloaded"
     token = "hf_planted" + "0123456789" * 3
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
@@ -587,9 +587,9 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
         assert token not in run.output
         fault.bystanders.assert_untouched()
         for host in (HEAD, WORKER):
-            # The cache is a user's, and so is what is downloaded into it.
+            # The cache belongs to a user, and so do the files that are downloaded into it.
             assert lab.inspect(host, "gb10-gb10-download")["Config"]["User"] == "1000:1000"
-        # The hub still drips: what ends the download is the run. Teardown does so, too, and prune lists it.
+        # The hub still sends bytes, so only a run can end the download. Teardown ends it too, and prune lists it.
         listed = lab.play("prune")
         assert listed.rc == 0 and "gb10-gb10-download" in listed.said and "/etc/gb10/secrets/gb10/hf_token" in listed.said
         assert lab.play("teardown").rc == 0

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the README's first screen and the page from the box to a token show is typed on a machine that has nothing yet, as it stands there."""
+"""The commands of the README's first screen and of the page from_the_box run unchanged on a fresh machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from labkit.labs import TRIXIE  # noqa: E402
 from labkit.machine import ca_bundle, proxies  # noqa: E402
 
 NAME = "gb10-lab-fresh"
-#: Where a system keeps whom it trusts.
+#: The system's file of trusted certificates.
 TRUSTED = "etc/ssl/certs/ca-certificates.crt"
-#: What the installer of a system, or who makes an account, has done: the account may use sudo, and packages can be had.
+#: What an installer or administrator has already done: the account may use sudo, and packages can be installed.
 INSTALLED = """
 set -eu
 apt-get update -q
@@ -32,18 +32,18 @@ useradd --create-home --shell /bin/bash me
 echo 'me ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/me
 mkdir /home/me/clone
 """
-#: Clones hold what git knows, and nothing of what a machine made there.
+#: Lists the files of a clone, without files that are generated there.
 FILES = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
 def first_screen() -> list[str]:
-    """The README's first block, without what stands behind the commands."""
+    """The commands of the README's first block, without the comments after them."""
     block = re.search(r"^```\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [re.sub(r"\s{2,}#.*$", "", line) for line in block[1].splitlines()]
 
 
 def from_the_box() -> list[str]:
-    """What the page has typed on the controller, up to the first command that needs a Spark."""
+    """The commands on the controller from the page, up to the first command that needs a Spark."""
     page = (ROOT / "docs" / "from_the_box.md").read_text(encoding="utf-8")
     return re.findall(r"^\$ (.*)$", page[page.index("## 2."):page.index("## 4.")], re.MULTILINE)
 
@@ -62,7 +62,7 @@ def machine() -> t.Iterator[t.Callable[..., subprocess.CompletedProcess[str]]]:
     docker("run", "--detach", "--name", NAME, "--label=io.gb10.lab=1", *given, images.ensure_base(TRIXIE), "sleep", "infinity")
     try:
         docker("exec", NAME, "sh", "-c", INSTALLED)
-        # Behind a proxy that signs again, pip has to know whom to trust; an ordinary machine needs nothing of this.
+        # Behind a proxy that re-signs connections, pip needs its certificate. An ordinary machine does not need this.
         bundle = ca_bundle()
         if bundle:
             hosts.put(NAME, {TRUSTED: hosts.File(bundle.read_bytes())})
@@ -78,16 +78,16 @@ def test_a_fresh_machine_gets_as_far_as_a_spark(machine: t.Callable[..., subproc
     short, long = first_screen(), from_the_box()
     ready = long[: long.index("pip install -r requirements.txt") + 1]
     assert short[0] == ready[0] and len(ready) == 4, "both pages begin with the same packages"
-    # The clone has no address that a test could take.
+    # A test has no address to clone from.
     assert short[1].startswith("git clone ADDRESS ")
     doctors = [short[2], long[len(ready)]]
     assert doctors[0] == "./gb10 doctor spark-1 spark-2" and doctors[1].startswith("ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,")
-    # As in a shell: each line in the one before it, and the first that fails ends it. The short form makes the environment, and the page's own
-    # lines find it there. A password that -K asks for is an empty line.
+    # As in a shell, each line sees the effects of the lines before it, and the first failure ends the script. The short form creates the environment,
+    # which the page's own lines then use. The password that -K asks for is an empty line.
     typed = [short[0], f"set +e\n{doctors[0]}\nset -e", *ready[1:], f"set +e\necho | {doctors[1]}"]
     done = machine("set -e\n" + "\n".join(typed) + "\n")
     shown = done.stdout + done.stderr
     print(shown)
-    # The machine has no host of that name: this is where a Spark is needed, and everything before works.
+    # No host has that name: a Spark is needed from here on, and everything before it works.
     assert shown.count("block  node.answers  spark-1, spark-2") == len(doctors), shown
     assert "\nansible-playbook -i spark-1,spark-2, gb10.cluster.doctor\n" in f"\n{done.stderr}", "the short form prints the line that it runs"

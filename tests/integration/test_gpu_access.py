@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a container reaches the GPU is proven by one, and said with its remedy where it does not."""
+"""A test container proves whether containers reach the GPU. If not, the failure is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .lab import HEAD, INVENTORY, WORKER, Lab
 IMAGE = "gb10-lab/engine-ray:0.32.0"
 NOTES = "/var/lib/gb10/image-contracts"
 HOOK_LOG = "/var/lib/gb10-lab/hook.log"
-#: What a process finds and what its image was made for, as the lab's ranks ask it.
+#: The CUDA version that a process finds and the one that its image was made for, as the lab's ranks read them.
 ASK = "from gb10_lab_platform.cuda import image_cuda, known_cuda; print(known_cuda(), image_cuda())"
 
 by_hook = pytest.mark.skipif(INVENTORY.name == "lab_next", reason="the simulated hook decides what a container gets, and this lab's engine takes CDI")
 
 
 def forget(lab: Lab, host: str) -> None:
-    """Remove what is known of the GPU, as a reboot or an update of the driver does."""
+    """Remove the notes about the GPU, as a reboot or a driver update does."""
     lab.run(host, "sh", "-c", f"rm -f {NOTES}/*.gpu.json")
 
 
 def given(lab: Lab, host: str) -> int:
-    """How often a container got the GPU."""
+    """Count how often a container got the GPU."""
     return len(lab.run(host, "cat", HOOK_LOG).splitlines())
 
 
 @pytest.fixture(scope="module", autouse=True)
 def image(lab: Lab) -> t.Iterator[None]:
-    """The image is there, and what was known of the GPU is so again afterwards."""
+    """The image exists, and afterwards the notes about the GPU exist again."""
     assert lab.play(tags="image").rc == 0
     yield
     played = lab.play(tags="image")
@@ -72,7 +72,7 @@ def test_a_container_that_does_not_reach_it_stops_the_stage(lab: Lab, state: str
 
 
 def test_what_the_image_s_own_entrypoint_switches_on(lab: Lab) -> None:
-    """Bypassed, its processes get the driver's libcuda, which is older than what the image compiles with."""
+    """Without the entrypoint, processes get the driver's libcuda, which is older than the version that the image compiles with."""
     run = ("docker", "run", "--rm", "--network=none", "--gpus=all")
     assert lab.run(HEAD, *run, IMAGE, "python3", "-c", ASK).splitlines()[-1] == "(13, 2) (13, 2)"
     assert lab.run(HEAD, *run, "--entrypoint=python3", IMAGE, "-c", ASK).splitlines()[-1] == "(13, 0) (13, 2)"

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab's nodes are guarded once, a collapse of memory is met, and nothing else is. A node that dies is named with its last minute.
+"""The guard is set up once on the lab's nodes. It acts only on a collapse of memory. A dead node is named with its last minute.
 
-The memory of a lab node is that of the machine underneath, so curves are played into a file that the guard reads as meminfo. What holds the memory are
-processes with the title of a rank that hold none.
+The memory of a lab node is that of the machine underneath, so curves are played into a file that the guard reads as meminfo. The ranks are processes with
+the title of a rank that use no memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTED = "/var/lib/gb10/gb10/memory.json"
 IMAGE = "gb10-lab/engine:0.32.0"
 ROOTS = {"kernel_log": "/run/gb10-lab/kernel.log", "sysfs_root": "/run/gb10-lab/sys"}
 
-#: Plays GiB available, one a second, into the file that the guard reads.
+#: Writes values of available GiB to the file that the guard reads, one per second.
 PLAYER = """
 import os, sys, time
 path, *levels = sys.argv[1:]
@@ -42,7 +42,7 @@ for level in levels:
 """
 #: The curves that the unit tests replay.
 CURVES = yaml.safe_load((ROOT / "tests" / "unit" / "fixtures" / "guard" / "curves.yml").read_text(encoding="utf-8"))
-#: Seconds of a healthy curve that are played, the steepest ones; and for how long its first level is held, so that no curve goes on from the one before.
+#: The steepest seconds of a healthy curve that are played, and the seconds of its first level before that, which separate it from the previous curve.
 STEEP, LEVEL = 16, 7
 #: Reported: 29 to 6.3 GiB in 9 s.
 COLLAPSE = [29, 29, 29, 26.5, 24, 21.5, 18.9, 16.4, 13.9, 11.4, 8.8, 6.3, 3.8, 2.5, 1.9, 1.5, 1.2, 1.0, 0.9, 0.8]
@@ -52,7 +52,7 @@ def play_memory(lab: Lab, host: str, levels: t.Sequence[float]) -> None:
     lab.run(host, "python3", "-c", PLAYER, MEMINFO, *map(str, levels))
 
 
-#: Notes on a node what is available before a start, as node_samples_info does: the level in GiB, none where that is not known.
+#: Notes on a node the memory before a start, as node_samples_info does, with the level in GiB, which may be unknown.
 NOTE = """
 import json, os, sys
 path, level = sys.argv[1:]
@@ -73,12 +73,12 @@ print(content["uptime_s"])
 
 
 def note_level(lab: Lab, host: str, level: float | None, uptime: str = "") -> str:
-    """Note the level of a start that is to come, or of the one that was noted at ``uptime``; returns when that was."""
+    """Note the level of a future start, or of the start that was noted at ``uptime``. Returns the uptime of the note."""
     return lab.run(host, "env", f"UPTIME={uptime}", "python3", "-c", NOTE, NOTED, "" if level is None else str(level)).strip()
 
 
 def records(lab: Lab, host: str) -> list[dict[str, t.Any]]:
-    """Everything in the ring of a node."""
+    """All records in a node's ring."""
     return [json.loads(line) for line in lab.run(host, "sh", "-c", f"cat {RING}/*.jsonl").splitlines() if line.startswith("{") and line.endswith("}")]
 
 
@@ -104,7 +104,7 @@ def unguarded(lab: Lab) -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def ranks(lab: Lab, host: str) -> t.Iterator[dict[str, str]]:
-    """Processes with a rank's title: own, own and deaf to SIGTERM, and foreign; yields their containers by these words."""
+    """Run processes with a rank's title: own, own but deaf to SIGTERM, and foreign. Yields their containers' names by these words."""
     labels = ("--label=io.gb10.owner=gb10.cluster", "--label=io.gb10.cluster=gb10", "--label=io.gb10.role=head")
     start = {
         "ours": (labels, 'exec -a VLLM::Worker_TP0 sleep 900'),
@@ -126,8 +126,8 @@ def running(lab: Lab, host: str, names: dict[str, str]) -> set[str]:
 
 
 def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> None:
-    said = lab.play("protect", tags="guard", check=True)
-    assert said.rc == 0 and set(said.changed) == {HEAD, WORKER}, said.failures
+    predicted = lab.play("protect", tags="guard", check=True)
+    assert predicted.rc == 0 and set(predicted.changed) == {HEAD, WORKER}, predicted.failures
     assert "no such" in lab.run(HEAD, "sh", "-c", f"test -e {UNIT} && echo there || echo no such")
 
     first = lab.play("protect", tags="guard")
@@ -139,7 +139,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     assert checked.rc == 0 and checked.changed == {}, checked.said
     assert pids == {host: lab.run(host, "systemctl", "show", "--property=MainPID,NRestarts", "gb10-guard.service") for host in (HEAD, WORKER)}
 
-    sample = await_record(lab, HEAD, lambda one: one.get("g") is not None and one.get("l") is not None, 0)
+    sample = await_record(lab, HEAD, lambda record: record.get("g") is not None and record.get("l") is not None, 0)
     assert sample["a"] > 0 and sample["g"]["c"] == 36 and sample["l"]["eth1"][0] is True
     assert "guard: active" in lab.play("status").said
     assert first.stat("gb10_guard_report")["nodes"][HEAD]["active"] is True
@@ -168,7 +168,7 @@ def test_a_foreign_unit_stays(lab: Lab, unguarded: None) -> None:
 
 
 def test_a_collapse_ends_its_own_ranks_only(lab: Lab, no_cluster: None, unguarded: None) -> None:
-    """No play runs meanwhile, and the disk is written to all the time."""
+    """Meanwhile no play runs, and the disk is written to continuously."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
@@ -177,14 +177,14 @@ def test_a_collapse_ends_its_own_ranks_only(lab: Lab, no_cluster: None, unguarde
     note_level(lab, HEAD, 15)
     try:
         with ranks(lab, HEAD) as names:
-            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
+            await_record(lab, HEAD, lambda record: record.get("p") == "loading", time.time() - 1)
             lab.run(HEAD, "sh", "-c", f"({burden}) > /dev/null 2>&1 &")
             began = time.time()
             play_memory(lab, HEAD, [29, 28.5, 29, *[3.5, 4.4, 3.9] * 5])
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, "a level alone does nothing"
             play_memory(lab, HEAD, COLLAPSE)
-            term = await_record(lab, HEAD, lambda one: one.get("signal") == "SIGTERM", began)
-            kill = await_record(lab, HEAD, lambda one: one.get("signal") == "SIGKILL", began)
+            term = await_record(lab, HEAD, lambda record: record.get("signal") == "SIGTERM", began)
+            kill = await_record(lab, HEAD, lambda record: record.get("signal") == "SIGKILL", began)
             assert len(term["pids"]) == 2 and len(kill["pids"]) == 1 and 5 <= kill["t"] - term["t"] <= 8
             assert running(lab, HEAD, names) == {"foreign"}
             journal = lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
@@ -195,7 +195,7 @@ def test_a_collapse_ends_its_own_ranks_only(lab: Lab, no_cluster: None, unguarde
 
 
 def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster: None, unguarded: None) -> None:
-    """In the ring, in the journal, and in status, also for accounts that may not read the ring."""
+    """It is in the ring, in the journal and in status, also for accounts that may not read the ring."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
@@ -203,9 +203,9 @@ def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster
     try:
         with ranks(lab, HEAD) as names:
             began = time.time()
-            await_record(lab, HEAD, lambda one: one.get("e") == "level" and "without a level" in one["text"], began - 30)
+            await_record(lab, HEAD, lambda record: record.get("e") == "level" and "without a level" in record["text"], began - 30)
             play_memory(lab, HEAD, COLLAPSE)
-            would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
+            would = await_record(lab, HEAD, lambda record: record.get("e") == "would", began)
             assert "no action: the level is unknown, no facts of this model" in would["text"]
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
             assert would["text"] in lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
@@ -221,7 +221,7 @@ def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster
 
 
 def steepest(points: t.Sequence[tuple[float, float]]) -> list[float]:
-    """The levels of the seconds in which a curve falls most, one a second, on the lines between its points."""
+    """The levels of the steepest part of a curve, one per second, interpolated between its points."""
     levels: list[float] = []
     for (begin, level), (end, after) in itertools.pairwise(points):
         levels += [level + (after - level) * step / (end - begin) for step in range(int(end - begin))]
@@ -231,22 +231,22 @@ def steepest(points: t.Sequence[tuple[float, float]]) -> list[float]:
 
 
 def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None) -> None:
-    """With consent to act in any phase, and ranks that load."""
+    """The guard may act in any phase, and the ranks are loading."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_guard_act="always", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     noted = note_level(lab, HEAD, 60)
     try:
         with ranks(lab, HEAD) as names:
-            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
+            await_record(lab, HEAD, lambda record: record.get("p") == "loading", time.time() - 1)
             began = time.time()
-            # From the lowest to the highest, so that memory never falls from one curve to the next: that would be a collapse that was never recorded.
-            curves = sorted(((steepest(one["points"]), one["name"]) for one in CURVES["healthy"]), key=lambda curve: curve[0][0])
+            # From the lowest to the highest, so that memory never falls between two curves. Such a fall would be a collapse that was never recorded.
+            curves = sorted(((steepest(entry["points"]), entry["name"]) for entry in CURVES["healthy"]), key=lambda curve: curve[0][0])
             for levels, name in curves:
-                # A gib less than where it ends, as that is noted.
+                # The noted level is 1 GiB below the curve's lowest level.
                 note_level(lab, HEAD, min(levels) - 1, noted)
                 play_memory(lab, HEAD, [levels[0]] * LEVEL + levels)
-                assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, f"{name}: {[one for one in records(lab, HEAD) if one['t'] >= began][-40:]}"
+                assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}, f"{name}: {[row for row in records(lab, HEAD) if row['t'] >= began][-40:]}"
             seen = [record for record in records(lab, HEAD) if record["t"] >= began]
             assert len(curves) >= 10 and not [record for record in seen if "signal" in record or record.get("e") == "would"]
             assert min(record["a"] for record in seen if record.get("a")) < 4 * 1024 * 1024, "the lowest levels were seen"
@@ -262,15 +262,15 @@ def test_while_they_serve_it_is_only_reported(lab: Lab, no_cluster: None, unguar
     note_level(lab, HEAD, 15)
     try:
         with ranks(lab, HEAD) as names:
-            await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
-            told = lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
-            assert told.rc == 0 and told.changed == {}
+            await_record(lab, HEAD, lambda record: record.get("p") == "loading", time.time() - 1)
+            again = lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
+            assert again.rc == 0 and again.changed == {}
             pids = [[rank[0], int(lab.run(HEAD, "cat", f"/proc/{rank[0]}/stat").rpartition(")")[2].split()[19])] for rank in records(lab, HEAD)[-1]["r"]]
             lab.write(HEAD, "/var/lib/gb10/guard/served.json", json.dumps({"ranks": pids}))
             began = time.time()
-            await_record(lab, HEAD, lambda one: one.get("p") == "serving", began)
+            await_record(lab, HEAD, lambda record: record.get("p") == "serving", began)
             play_memory(lab, HEAD, COLLAPSE)
-            would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
+            would = await_record(lab, HEAD, lambda record: record.get("e") == "would", began)
             assert "gb10_guard_act is loading" in would["text"]
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
     finally:
@@ -279,12 +279,12 @@ def test_while_they_serve_it_is_only_reported(lab: Lab, no_cluster: None, unguar
 
 
 def lab_engine(*argv: str) -> None:
-    """Order the engine that holds the nodes."""
+    """Run a command of the Docker engine that runs the nodes."""
     subprocess.run(["docker", *argv], check=True, timeout=120, stdout=subprocess.DEVNULL)
 
 
 def await_node(lab: Lab, host: str, seconds: float = 90) -> None:
-    """Wait until a node that was started again is up, with its guard."""
+    """Wait until a restarted node is up with its guard."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if lab.run(host, "systemctl", "is-active", "ssh", "docker", "gb10-guard", check=False).split() == ["active"] * 3:
@@ -294,7 +294,7 @@ def await_node(lab: Lab, host: str, seconds: float = 90) -> None:
 
 
 def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluster: None, unguarded: None, tmp_path: Path) -> None:
-    """After a slow leak, a thermal throttle, a link flap and a line of the driver. All of its processes are killed at once, from outside."""
+    """The node has a slow leak, a thermal throttle, a link flap and a line from the driver. Then all of its processes are killed at once, from outside."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
@@ -318,16 +318,16 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
         assert f"{WORKER} went first" in gone.said and "not sure" in gone.said and "does not answer" in gone.said, gone.failures
         assert gone.stat("gb10_postmortem")["sure"] is False
 
-        found = lab.play("status", tags="postmortem", gb10_to=str(tmp_path / "why.json"))
-        assert found.rc == 0, found.failures
-        record = found.stat("gb10_postmortem")
+        shown = lab.play("status", tags="postmortem", gb10_to=str(tmp_path / "why.json"))
+        assert shown.rc == 0, shown.failures
+        record = shown.stat("gb10_postmortem")
         assert (record["first"], record["sure"]) == (WORKER, True), record
         assert -5 <= record["at"] - killed <= 1, "a kill loses seconds"
         signs = "\n".join(record["nodes"][WORKER]["signs"])
         for sign in ("memory went down slowly", "software thermal", "down to 1204 MHz", "link eth1 went down", "Xid (PCI:000f:01:00): 43"):
             assert sign in signs, signs
         assert not any("memory went down" in sign for sign in record["nodes"][HEAD]["signs"])
-        assert found.said.count("eth1=") >= 55, "the table has its last minute"
+        assert shown.said.count("eth1=") >= 55, "the table has its last minute"
         assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["windows"][WORKER]
         again = lab.play("status", tags="postmortem", gb10_to=str(tmp_path / "why.json"))
         assert again.rc != 0 and "is not replaced" in again.said

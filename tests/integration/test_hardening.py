@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What happens between two plays, or to one play by another's hand: the next run completes, and asks only where work would be lost.
+"""Changes between two plays or during a play: the next run completes, and asks for consent only when work would be lost.
 
-Each test brings its own cluster where it needs one, and runs alone as well. What the lab cannot do (a clock that jumps: it has
-the one of this machine) is shown by the unit tests of the launcher.
+Each test brings up its own cluster if it needs one, and can also run alone. The unit tests of the launcher cover clock jumps,
+which are impossible here because the lab has this machine's clock.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LOGS = "/var/log/gb10/gb10"
 
 
 def status(lab: Lab) -> dict[str, t.Any]:
-    """What the launcher in the head's container knows."""
+    """Return the status from the launcher in the head's container."""
     return json.loads(lab.run(HEAD, *LAUNCHER, "status", *SPEC))
 
 
 def serve_module(options: str) -> dict[str, t.Any]:
-    """Call vllm_serve on the head by hand, beside any play, and return its result."""
+    """Call vllm_serve on the head outside of any play, and return its result."""
     done = subprocess.run(
         [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve", "-a", options],
         cwd=ROOT,
@@ -52,12 +52,12 @@ def serve_module(options: str) -> dict[str, t.Any]:
 
 
 def engine_pids(lab: Lab) -> list[str]:
-    """Pids, as the head's container counts, of all that the launcher started."""
+    """Pids of all processes that the launcher started, as seen in the head's container."""
     return [str(pid) for pid in status(lab)["remaining"]]
 
 
 def push(lab: Lab, recipe: str, name: str) -> None:
-    """Build an image on the head, push it, and leave no copy."""
+    """Build an image on the head, push it, and remove the local copy."""
     steps = 'printf %s "$1" | docker build --quiet --tag "$2" - && docker push --quiet "$2" && docker rmi "$2"'
     lab.run(HEAD, "sh", "-c", steps, "sh", recipe, name, timeout=900)
 
@@ -82,7 +82,7 @@ def test_engine_stopped_by_hand_while_it_loads(lab: Lab, no_cluster: None, fault
 
 
 def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Its ports stay open and /health answers: only a token, and the rank's own state, show that the engine hangs."""
+    """Its ports stay open and /health answers. Only a token request and the rank's own state show that the engine hangs."""
     rank = lab.run(WORKER, "pgrep", "--oldest", "--full", "ray::RayWorkerProc").strip()
     lab.run(WORKER, "kill", "-STOP", rank)
     try:
@@ -99,24 +99,24 @@ def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, f
 
 
 def test_an_engine_that_answers_wrongly_is_left_running_and_asked_once(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """The lab's model knows one sentence, so no sum of its is right. What it says within a grammar is what the grammar allows."""
-    asked = lab_profile(lab, "lab_asked", ("requires:", "answers: [arithmetic, structured_output]\n\nrequires:"))
+    """The lab's model always gives the same sentence, so its arithmetic is wrong. With a grammar its answers follow the grammar."""
+    profile = lab_profile(lab, "lab_asked", ("requires:", "answers: [arithmetic, structured_output]\n\nrequires:"))
     run = lab.json(HEAD, f"{STATE}/run/run.json")["run_id"]
     fault.now(time.time())
-    played = lab.play("serve", tags="proof", gb10_profile=asked)
+    played = lab.play("serve", tags="proof", gb10_profile=profile)
     fault.answered(played, "a wrong answer, ", where=HEAD)
     assert "answers.arithmetic" in played.said and "answers.structured_output" not in played.said
     kept = lab.json(HEAD, f"{STATE}/answers.json")
     assert kept["run_id"] == run and kept["results"]["arithmetic"]["expected"] in played.said
-    assert "a wrong answer, " in lab.play("serve", tags="proof", gb10_profile=asked).said
+    assert "a wrong answer, " in lab.play("serve", tags="proof", gb10_profile=profile).said
     assert lab.json(HEAD, f"{STATE}/answers.json") == kept, "it was asked again"
-    silenced = lab.play("serve", tags="proof", gb10_profile=asked, gb10_silenced=["answers.arithmetic"])
+    silenced = lab.play("serve", tags="proof", gb10_profile=profile, gb10_silenced=["answers.arithmetic"])
     assert silenced.rc == 0, silenced.said
     assert lab.json(HEAD, f"{STATE}/run/run.json")["run_id"] == run and lab.engine_lives()
 
 
 def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """The engine is halted, so that the stop takes its whole grace: the run comes upon an engine that lives and answers nothing."""
+    """The engine is halted, so that the stop takes its whole grace. The run meets an engine that is live but does not answer."""
     before = lab.json(HEAD, f"{STATE}/run/run.json")
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({before['pid']}, 19)")
     stop = threading.Thread(target=lab.run, args=(HEAD, *LAUNCHER, "stop", *SPEC, "--grace", "180", "--by", "user bob"))
@@ -131,22 +131,22 @@ def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fau
     fault.row.where, fault.row.left = HEAD, "one engine, the new one"
 
 
-# --- an engine that is gone, or whose traces are ----------------------------------------------------------------------------
+# --- an engine, or its records, that disappeared ----------------------------------------------------------------------------
 
 
 def test_launcher_killed_then_the_engine(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Without its launcher the engine serves on; when both were killed, its end was not noted."""
-    found = status(lab)
-    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({found['launcher']}, 9)")
+    """Without its launcher the engine continues to serve. When both are killed, nothing records the engine's end."""
+    state = status(lab)
+    lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({state['launcher']}, 9)")
     assert not fault.completes().changed
-    kill = f"import os; [os.kill(pid, 9) for pid in {found['remaining']}]"
+    kill = f"import os; [os.kill(pid, 9) for pid in {state['remaining']}]"
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", kill)
     shown = lab.play("status")
-    assert f"run {found['run_id']} is gone, and nothing noted how it ended" in shown.said
+    assert f"run {state['run_id']} is gone, and nothing noted how it ended" in shown.said
     fault.row.where, fault.row.left = HEAD, "no engine"
     played = fault.completes()
     reasons = [str(event["event_data"]["res"].get("reason")) for event in played.events if event["event"] == "runner_on_ok"]
-    assert any(f"no engine runs; the last one, run {found['run_id']} is gone" in reason for reason in reasons)
+    assert any(f"no engine runs; the last one, run {state['run_id']} is gone" in reason for reason in reasons)
 
 
 def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -> None:
@@ -156,7 +156,7 @@ def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -
     assert "teardown" in played.stdout
     assert status(lab)["live"]
     fault.row.left = "engine serves on"
-    # The way out that the message names.
+    # The remedy from the message.
     assert lab.play("teardown", gb10_allow="interrupt").rc == 0
     lab.run(HEAD, "rm", f"{STATE}/run/run.json.broken")
     fault.completes()
@@ -209,7 +209,7 @@ def test_paused_cluster_can_be_taken_down(lab: Lab, live_cluster: None, fault: F
 
 
 def test_containers_by_halves(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """A head that was created and never started, and a worker whose labels tell nothing but the owner."""
+    """A head that was created but never started, and a worker whose labels give only the owner."""
     owner = "--label=io.gb10.owner=gb10.cluster"
     labels = (owner, "--label=io.gb10.cluster=gb10", "--label=io.gb10.role=head", "--label=io.gb10.fields={}", "--label=io.gb10.spec=1:0")
     lab.run(HEAD, "docker", "create", f"--name={HEAD_CONTAINER}", "--network=none", *labels, IMAGE, "true")
@@ -219,7 +219,7 @@ def test_containers_by_halves(lab: Lab, no_cluster: None, fault: Fault) -> None:
 
 
 def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """On both nodes, since they must hold the same image; its content is as before, only its id is not."""
+    """On both nodes, because they must have the same image. Only its id changes, not its content."""
     ids = {}
     for host in (HEAD, WORKER):
         ids[host] = lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip()
@@ -239,7 +239,7 @@ def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault
 
 
 def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """As after an upgrade of the collection: the live engine keeps its image until a person consents, then both nodes get the same files."""
+    """As after an upgrade of the collection: the live engine keeps its image until a person consents. Then both nodes get the same files."""
     for host in (HEAD, WORKER):
         lab.run(host, "sh", "-c", 'printf "FROM %s\nLABEL io.gb10.recipe=earlier\n" "$1" | docker build --quiet --tag "$1" -', "sh", IMAGE)
     assert lab.play(skip_tags="image").rc == 0
@@ -254,7 +254,7 @@ def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) ->
 
 
 def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
-    """A node that pulls later than the other gets what the other has, not what the tag is by then."""
+    """A node that pulls later than the other gets the other's image, not the tag's new image."""
     recipe = f"FROM {BARE_IMAGE}\nLABEL users.note="
     with registry(lab) as place:
         name = f"{place}/users/moving:1"
@@ -268,7 +268,7 @@ def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
             ids = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", name) for host in (HEAD, WORKER)}
             assert ids[HEAD] == ids[WORKER]
             assert not lab.play(tags="image", **alone).changed
-            # The tag is another image now, and the worker has lost its copy.
+            # The tag names another image now, and the worker has lost its copy.
             push(lab, recipe + "second", name)
             digest = json.loads(lab.run(WORKER, "docker", "image", "inspect", "--format", "{{json .RepoDigests}}", name))[0]
             lab.run(HEAD, "docker", "tag", ids[HEAD].strip(), name)
@@ -283,7 +283,7 @@ def test_tag_that_moves_in_the_registry(lab: Lab, no_cluster: None) -> None:
 
 
 def test_code_of_the_model_that_leads_to_another_blob(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Its content has the id that its name says, and is not what this revision was seen with."""
+    """Its content matches the id in its name, but differs from the recorded content of this revision."""
     assert lab.play(tags="model").rc == 0
     content = "import os\n"
     blob = hashlib.sha1(f"blob {len(content)}\0{content}".encode()).hexdigest()
@@ -303,7 +303,7 @@ def test_code_of_the_model_that_leads_to_another_blob(lab: Lab, live_cluster: No
 
 
 def test_a_halted_engine_is_taken_away_with_consent_alone(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """It lives and answers nothing: it may go on and answer those who wait."""
+    """It is live but does not answer. It may continue and answer the waiting requests."""
     before = lab.json(HEAD, f"{STATE}/run/run.json")
     halt = "import os; os.kill({}, {})"
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", halt.format(before["pid"], 19))
@@ -321,7 +321,7 @@ def test_a_halted_engine_is_taken_away_with_consent_alone(lab: Lab, live_cluster
 
 
 def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Our own engine is idle, and says so; it cannot know what a foreign process serves in the worker's container."""
+    """The collection's engine reports that it is idle, but it cannot see what a foreign process in the worker's container serves."""
     serve = 'printf "import time\\ntime.sleep(900)\\n" > /tmp/vllm && exec python3 /tmp/vllm serve mine'
     lab.run(WORKER, "docker", "exec", "--detach", WORKER_CONTAINER, "sh", "-c", serve)
     played = lab.play("teardown")
@@ -344,7 +344,7 @@ def swapped(directory: Path) -> Path:
     hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))
     groups = hosts["gb10_cluster"]["children"]
     groups["gb10_head"]["hosts"], groups["gb10_workers"]["hosts"] = groups["gb10_workers"]["hosts"], groups["gb10_head"]["hosts"]
-    # Its group_vars name files of the clone, seen from the inventory.
+    # Its group_vars name files of the clone relative to the inventory.
     for name in ("tests", ".lab"):
         (directory / name).symlink_to(ROOT / name)
     other = directory / "inventories" / "swapped"
@@ -373,12 +373,12 @@ def test_two_inventories_with_swapped_heads(lab: Lab, live_cluster: None, fault:
 
 
 def test_a_lock_that_was_broken_stops_its_old_holder(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Another run takes the lock while a teardown runs: the teardown removes nothing."""
+    """Another run takes the lock during a teardown, so the teardown removes nothing."""
 
     def take() -> None:
         for host in (HEAD, WORKER):
             lock = lab.json(host, f"{STATE}/lock.json")
-            # Of another machine, or another boot of this one: it lives for all that can be seen from here.
+            # The holder is on another machine or another boot of this one, so it counts as live.
             lock["id"], lock["holder"] = "0123456789abcdef", {**lock["holder"], "user": "bob", "boot_id": "another"}
             lab.write(host, f"{STATE}/lock.json", json.dumps(lock))
 
@@ -396,7 +396,7 @@ def test_a_lock_that_was_broken_stops_its_old_holder(lab: Lab, live_cluster: Non
     fault.completes()
 
 
-# --- whose is it ------------------------------------------------------------------------------------------------------------
+# --- ownership --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_container_of_a_committed_image_is_not_ours(lab: Lab, live_cluster: None, fault: Fault) -> None:
@@ -429,6 +429,6 @@ def test_log_directory_full(lab: Lab, no_cluster: None, fault: Fault) -> None:
         fault.answered(played, f"{LOGS}/engine does not accept the engine's log: No space left on device", "are free", "gb10_log_dir", where=HEAD)
         fault.left(stopped=BOTH)
     finally:
-        # What is unmounted lazily goes with the container that still has it.
+        # After a lazy unmount the file system disappears together with the container that still uses it.
         lab.run(HEAD, "umount", "--lazy", LOGS)
     fault.completes()

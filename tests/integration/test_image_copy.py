@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The image is made once, and the other node gets what it lacks of it: one id on both, and nothing left of the copy."""
+"""The image is built once, and the other node gets the missing parts: both have the same id, and the copy leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ids(lab: Lab, name: str = IMAGE) -> set[str]:
 
 
 def forget(lab: Lab, host: str, *names: str) -> None:
-    """Remove images of a node by their names, and what only they needed."""
+    """Remove images of a node by their names, and layers that only they used."""
     for name in names:
         lab.run(host, "sh", "-c", 'docker rmi --force "$1" >/dev/null 2>&1 || true', "sh", name)
 
@@ -44,7 +44,7 @@ def leavings(lab: Lab, host: str) -> str:
 
 
 def blobs_of(lab: Lab, host: str) -> set[str]:
-    """Return the blobs of the image's own export: of a copy whose blobs did not all come, an engine can make no other one."""
+    """Return the blobs in the image's own export. Docker can export an image only if all of its blobs arrived."""
     listed = lab.run(host, "sh", "-c", 'docker save "$1" | tar -t', "sh", IMAGE)
     return {name for name in listed.split() if name.startswith("blobs/") or name.endswith("layer.tar")}
 
@@ -55,7 +55,7 @@ def image(lab: Lab, **more: t.Any) -> Play:
 
 @pytest.fixture
 def made(lab: Lab, no_cluster: None) -> t.Iterator[str]:
-    """The node image on both nodes, and again afterwards; its id."""
+    """The id of the node image, which is on both nodes now and afterwards."""
     played = image(lab)
     assert played.rc == 0, played.failures
     yield image_id(lab, HEAD)
@@ -71,7 +71,7 @@ def test_a_worker_with_the_base_gets_the_thin_layers_alone(lab: Lab, made: str) 
     assert played.rc == 0, played.failures
     assert ids(lab) == {made} and "layer(s) copied" in played.said
     size = int(lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Size}}", IMAGE))
-    copied = next(one for one in results(played, "Copy the image") if one.get("bytes"))
+    copied = next(result for result in results(played, "Copy the image") if result.get("bytes"))
     assert copied["bytes"] < size / 5 and copied["layers_sent"] <= 3 and copied["how"] in ("layers", "blobs")
     assert {host: leavings(lab, host) for host in (HEAD, WORKER)} == {HEAD: "", WORKER: ""}
     assert blobs_of(lab, WORKER) == blobs_of(lab, HEAD)
@@ -80,8 +80,8 @@ def test_a_worker_with_the_base_gets_the_thin_layers_alone(lab: Lab, made: str) 
 
 
 def test_where_the_base_came_from_a_registry_nothing_is_exported(lab: Lab, made: str) -> None:
-    with registry(lab) as found:
-        name = f"{found.direct}/bases/engine:1"
+    with registry(lab) as images:
+        name = f"{images.direct}/bases/engine:1"
         lab.run(HEAD, "docker", "tag", BASE, name)
         lab.run(HEAD, "docker", "push", "--quiet", name, timeout=900)
         lab.run(HEAD, "docker", "rmi", name)
@@ -90,8 +90,8 @@ def test_where_the_base_came_from_a_registry_nothing_is_exported(lab: Lab, made:
     played = image(lab)
     assert played.rc == 0, played.failures
     assert ids(lab) == {made}
-    said = lab.run(HEAD, "journalctl", "--no-pager", "--output", "cat", "--since", f"@{since}", "--unit", "gb10-image-copy-*")
-    assert "asks for" in said and "did not come" not in said
+    journal = lab.run(HEAD, "journalctl", "--no-pager", "--output", "cat", "--since", f"@{since}", "--unit", "gb10-image-copy-*")
+    assert "asks for" in journal and "did not come" not in journal
     assert {host: leavings(lab, host) for host in (HEAD, WORKER)} == {HEAD: "", WORKER: ""}
 
 
@@ -103,7 +103,7 @@ def image_play_in_check_mode(lab: Lab) -> Play:
 
 
 def results(played: Play, task: str) -> list[dict[str, t.Any]]:
-    """Return what a task returned, on each node that it ran on."""
+    """Return a task's result on each node that it ran on."""
     return [event["event_data"]["res"] for event in played.events if event["event"] == "runner_on_ok" and event["event_data"]["task"] == task]
 
 
@@ -134,7 +134,7 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
         assert f"warn image.id {WORKER}" in played.said
     finally:
         lab.run(HEAD, "systemctl", "stop", "users-listener", check=False)
-    # The way is free: one id again, since nothing serves.
+    # The port is free again. Nothing serves, so both nodes get the same id again.
     assert image(lab).rc == 0 and ids(lab) == {made}
 
 

@@ -4,7 +4,7 @@
 
 """Bad input through the real playbooks: one clear message with the variable and the remedy, before any node is contacted.
 
-Needs no lab. The nodes are addresses for documentation, reached through a connection plugin that writes down every use.
+These tests need no lab. The nodes have documentation addresses and a connection plugin that records every use.
 Many faults share one run, which also shows that a run lists all of them.
 """
 
@@ -63,7 +63,7 @@ def inventory(head: dict[str, t.Any] | None = None, worker: dict[str, t.Any] | N
 
 @dataclasses.dataclass
 class Run:
-    """What a play said and did."""
+    """The output and the contacts of a play."""
 
     rc: int
     output: str
@@ -73,12 +73,12 @@ class Run:
         return f"rc {self.rc}, contacts {self.contacts}\n{self.output}"
 
     def says(self, part: str) -> bool:
-        """Whether ``part`` was said, wherever the lines were broken."""
+        """Return whether the output contains ``part``, regardless of line breaks."""
         return " ".join(part.split()) in " ".join(self.output.split())
 
 
 class Plays:
-    """Runs playbooks, each against an inventory of its own, and remembers what has run."""
+    """Runs playbooks, each with its own inventory, and keeps the results."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -103,7 +103,7 @@ class Plays:
         return Run(done.rc, done.out, seen)
 
     def once(self, name: str) -> Run:
-        """Run a scenario the first time it is asked for."""
+        """Run a scenario on its first use, and return its result."""
         if name not in self._done:
             self._done[name] = SCENARIOS[name](self)
         return self._done[name]
@@ -131,7 +131,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Plays:
     return Plays(tmp_path_factory.mktemp("inputs"))
 
 
-# -- what is fine ----------------------------------------------------------------------------------------------------
+# -- good input ------------------------------------------------------------------------------------------------------
 
 
 def test_a_good_inventory_passes_without_contact(plays: Plays) -> None:
@@ -150,7 +150,7 @@ def test_one_node_of_the_pair_passes_without_contact(plays: Plays) -> None:
 
 
 def test_a_contact_would_be_seen(plays: Plays) -> None:
-    """The good inventory goes on to preflight: this is what every other test here must not show."""
+    """The good inventory continues to preflight, which contacts nodes. No other test here may do that."""
     run = plays.play(GOOD)
     assert run.rc != 0, str(run)
     assert {contact.split()[0] for contact in run.contacts} == {"192.0.2.1", "192.0.2.2"}, str(run)
@@ -158,8 +158,8 @@ def test_a_contact_would_be_seen(plays: Plays) -> None:
 
 @pytest.mark.parametrize("given", [("gb10_single=spark-2",), ("gb10_single=spark-2", "gb10_profile=no_such_profile"), ("gb10_profile=no_such_profile",)])
 def test_a_teardown_needs_no_profile(plays: Plays, given: tuple[str, ...]) -> None:
-    """The pair's is of no use to a service of one node, and that of an earlier bring-up may be gone. The nodes are asked for what is there."""
-    run = plays.play(GOOD, *(word for one in given for word in ("-e", one)), playbook="teardown.yml")
+    """The pair's profile is of no use for a service on one node, and the profile of an earlier bring-up may be gone. The nodes report what exists."""
+    run = plays.play(GOOD, *(word for setting in given for word in ("-e", setting)), playbook="teardown.yml")
     nodes = {"192.0.2.2"} if "gb10_single=spark-2" in given else {"192.0.2.1", "192.0.2.2"}
     assert run.says("Inputs: 1 pass") and {contact.split()[0] for contact in run.contacts} == nodes, str(run)
 
@@ -175,9 +175,9 @@ def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
     assert run.contacts == []
 
 
-# -- secrets where they would be read ----------------------------------------------------------------------------------
+# -- secrets in settings -----------------------------------------------------------------------------------------------
 
-#: Each shape with the setting that it would be read from later, and the place that the answer names. Word for word none may be printed.
+#: Secrets of different shapes, by the setting that the message names. None of them may be printed.
 PLANTED = {
     "gb10_env.http_proxy": "http://me:planted-01@proxy:3128",
     "gb10_env.CACHE_URL": "redis://:planted-02@cache/0",
@@ -199,8 +199,8 @@ def test_secrets_in_settings_are_refused_before_any_host_and_never_shown(plays: 
     for place, value in PLANTED.items():
         *outer, name = place.split(".")
         target = settings
-        for one in outer:
-            target = target.setdefault(one, {})
+        for part in outer:
+            target = target.setdefault(part, {})
         target[name] = value
     profile = {**PROFILE, "env": {"shared": {"NO_PROXY_URL": "https://planted-12@mirror.lan"}}, "serve": {"chat_template": "--passphrase planted-13"}}
     path = plays.file("planted.yml", {**profile, "id": "planted"})
@@ -216,7 +216,7 @@ def test_what_channels_keep_secret_is_not_shown_where_they_are_refused(plays: Pl
     assert run.rc != 0 and run.contacts == [] and "planted-" not in run.output, str(run)
 
 
-# -- what is not -----------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------------------------
 
 
 def members(plays: Plays) -> Run:
@@ -410,7 +410,7 @@ SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     )
 }  # fmt: skip
 
-#: Scenario, what the message says, and the remedy beside it.
+#: Scenario, text of the message, and its remedy.
 CASES = [
     ("members", "the group gb10_head holds 2 hosts of gb10_cluster: spark-1, spark-3; expected exactly one head.", "leave one host in gb10_head"),
     ("members", "gb10_worker_hosts: spark-1 is the head and a worker.", "take it out of gb10_workers (or gb10_worker_hosts)"),
@@ -498,7 +498,7 @@ CASES = [
 ]  # fmt: skip
 
 
-# A scenario is played once, so its cases stay in one process when tests run in several (--dist loadgroup).
+# A scenario runs once, so its cases stay in one process when tests run in several (--dist loadgroup).
 @pytest.mark.parametrize(
     ("scenario", "message", "remedy"), [pytest.param(*case, marks=pytest.mark.xdist_group(case[0]), id=f"{case[0]}: {case[1][:50]}") for case in CASES]
 )
@@ -552,7 +552,7 @@ def serve(**values: t.Any) -> tuple[str, ...]:
     return extra(gb10_serve_arguments=values)
 
 
-#: Playbook, arguments, and what is said. Each is a run of its own with the good inventory, so these are few and quick.
+#: Playbook, arguments, and message. Each needs a separate run with the good inventory, so these are few and quick.
 ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("serve.yml", ("-e", "gb10_profle=qwen3_8_27b_nvfp4_tp2"), "gb10_profle: no role reads this variable (did you mean 'gb10_profile'?)."),
     ("serve.yml", ("-e", "gb10_prot=8000", "--check"), "gb10_prot: no role reads this variable."),
@@ -581,7 +581,7 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("plan.yml", ("--tags", "profiles", "-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
 ]  # fmt: skip
 
-#: What one run with all of them says, each in a line of its own.
+#: Arguments and their messages. One run with all of them prints each message on a separate line.
 TOGETHER: list[tuple[dict[str, t.Any], str]] = [
     ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization: is 1.5; expected a number above 0, up to 1."),
     ({"max_model_len": -5}, "max_model_len: is -5; expected a whole number of 1 or more"),
@@ -646,7 +646,7 @@ def test_at_least_forty_wrong_values_and_names_are_refused() -> None:
 def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, playbook: str, tags: str) -> None:
     run = plays.play(GOOD, "--tags", tags, playbook=playbook)
     assert run.rc == 2 and "UNREACHABLE" not in run.output, str(run)
-    # What the watched connection says is no cause that is known, and differs from node to node.
+    # The watched connection's error is not a known cause, and differs from node to node.
     assert run.says("Nodes: 2 block") and run.output.count("the node could not be looked at") == 2, str(run)
     assert {contact.split()[0] for contact in run.contacts} == {"192.0.2.1", "192.0.2.2"}, str(run)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab climbs, meets a collapse of memory, goes back to the last good rung, and the next bring-up starts there.
+"""The ladder climbs on the lab, meets a collapse of memory and returns to the last good rung. The next bring-up starts there.
 
 The memory of a lab node is that of the machine underneath, so curves are played into a file that the guard reads as meminfo, as the guard's own tests do.
 The engine, its starts, its ends and the prompts are real.
@@ -28,7 +28,7 @@ COLLAPSES_AT = 2048
 
 @pytest.fixture
 def guarded(lab: Lab) -> t.Iterator[None]:
-    """Nodes with a guard whose memory is played, and without a record of the ladder; without both afterwards."""
+    """Nodes with a guard that reads played memory, and without a ladder record. Afterwards both are gone."""
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", LADDER)
         play_memory(lab, host, [60])
@@ -43,15 +43,15 @@ def guarded(lab: Lab) -> t.Iterator[None]:
 
 
 def tried(lab: Lab) -> int:
-    """Return which rung the record on the head says is being tried."""
+    """Return the rung that is being tried according to the head's record."""
     content = lab.run(HEAD, "cat", LADDER, check=False)
     return json.loads(content)["climbs"][-1]["trying"] if content else 0
 
 
 def collapse(lab: Lab, over: concurrent.futures.Future[t.Any]) -> float:
-    """Wait until ranks load at one rung, and let the head's memory collapse; return when. The memory is back as soon as the guard acted.
+    """Wait until ranks load at one rung, then let the head's memory collapse and recover. Return the time of the collapse.
 
-    There is no plan of the lab's model, so the level that a plan would have noted before the start is put into that note.
+    The lab's model has no plan, so the level that a plan would have noted before the start is added to the note.
     """
     while not over.done():
         last = records(lab, HEAD)[-1:] if tried(lab) == COLLAPSES_AT else []
@@ -79,10 +79,10 @@ def test_without_a_guard_nothing_begins(lab: Lab, no_cluster: None) -> None:
 
 def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: None, guarded: None, tmp_path: Path) -> None:
     for options in ({"check": True, "gb10_allow": "ladder"}, {}):
-        said = lab.play("bench", tags="ladder", gb10_ladder_rungs=RUNGS, **options)
-        assert said.rc == 0 and said.changed == {}, said.failures
+        shown = lab.play("bench", tags="ladder", gb10_ladder_rungs=RUNGS, **options)
+        assert shown.rc == 0 and shown.changed == {}, shown.failures
         for text in ("512, 2048 tokens", "Starts: 3 at most", "Risk: a context that does not fit can hang a node", "a prompt of 1843 tokens"):
-            assert text in said.said, said.said
+            assert text in shown.said, shown.said
         assert lab.containers(HEAD) == {} and lab.run(HEAD, "cat", LADDER, check=False) == "", "nothing is touched"
 
     to = tmp_path / "ladder.json"
@@ -97,14 +97,14 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert ran.stat("gb10_verdict") == "warn"
     for node in (HEAD, WORKER):
         rungs = report["nodes"][node]["rungs"]
-        assert [(one["context"], one["good"]) for one in rungs] == [(512, True), (2048, False)]
+        assert [(rung["context"], rung["good"]) for rung in rungs] == [(512, True), (2048, False)]
         assert 88 <= rungs[0]["prompt_tokens"] * 100 / 512 <= 90 and rungs[0]["sshd_ms"] is not None and rungs[0]["lowest_mb"] == 60 * 1024
     assert report["nodes"][HEAD]["rungs"][1]["lowest_mb"] < 4096
     written = json.loads(to.read_text(encoding="utf-8"))
     assert len(written["nodes"][HEAD]["rungs"][1]["curve"]) > 10
     assert lab.engine_lives() and context_served(lab) == 512
 
-    # It serves what the next bring-up wants, and says why.
+    # The live engine is what the next bring-up wants, and the play gives the reason.
     again = lab.play("nemotron_tp2")
     assert again.rc == 0 and again.changed == {}, again.said
     assert "the last good rung of the ladder" in again.said
@@ -116,7 +116,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert up.rc == 0 and context_served(lab) == 512, up.failures
     assert lab.play("nemotron_tp2").changed == {}
 
-    # Another climb plans from the one before, and the settings win over what it found.
+    # Another climb starts its plan from the previous one, and the settings override its result.
     planned = lab.play("bench", tags="ladder", gb10_allow="ladder", gb10_serve_arguments={"max_model_len": 2048})
     assert planned.rc != 0 and "Before: ladder: lab_tiny_tp2 is good for 512" in planned.said and "wins over every rung" in planned.said
     other = lab.play("nemotron_tp2", check=True, gb10_serve_arguments={"max_model_len": 2048})

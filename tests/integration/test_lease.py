@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A mode for one command: up, the command, and back, whatever the command does and whichever process is killed."""
+"""A mode for one command: up, the command, and back, regardless of the command's result and of killed processes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .test_models import says
 
 MODE, LEASE = "/var/lib/gb10/mode.json", "/var/lib/gb10/lease/lease.json"
 PAIR = {HEAD: {"gb10"}, WORKER: {"gb10"}}
-#: Seconds that the nodes may take to notice, to stop the pair and to start a service.
+#: Seconds in which the nodes must notice the end, stop the pair and start a service.
 PATIENCE = 600
 
-#: Says what it is about to do, and does it for longer than any test.
+#: A command that prints a line and then runs longer than any test.
 WORK = ["sh", "-c", 'echo "at work"; exec sleep 3600']
 
 
 class Leases:
-    """The nodes with a service of the head's own, and leases of the pair."""
+    """The nodes with a single-node service on the head, and leases of the pair."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -53,7 +53,7 @@ class Leases:
         return set(self.lab.run(host, "docker", "ps", "--filter", "label=io.gb10.owner", "--format", '{{.Label "io.gb10.cluster"}}').split())
 
     def nothing_left(self, mode: str, there: dict[str, set[str]]) -> None:
-        """Assert that the mode is there, with what it has, and nothing of a lease."""
+        """Assert that the mode is settled with its clusters, and that nothing of a lease is left."""
         for host in (HEAD, WORKER):
             record = self.record(host)
             assert (record["mode"], record["phase"]) == (mode, "settled"), record
@@ -62,11 +62,11 @@ class Leases:
             assert "lease" not in left and "mode.lock.json" not in left, left
 
     def ended_by_nodes(self, mode: str) -> dict[str, dict[str, t.Any]]:
-        """Wait until the nodes have ended a lease by themselves; return what each has of it."""
+        """Wait until the nodes have ended a lease by themselves. Return each node's lease record."""
         until = time.monotonic() + PATIENCE
         while True:
             leases = {host: self.lab.json(host, LEASE) for host in (HEAD, WORKER)}
-            if {one["state"] for one in leases.values()} == {"ended"}:
+            if {lease["state"] for lease in leases.values()} == {"ended"}:
                 break
             assert time.monotonic() < until, [leases, self.lab.run(HEAD, "journalctl", "-u", "gb10-lease", "--no-pager")]
             time.sleep(2)
@@ -81,7 +81,7 @@ class Leases:
 def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Leases]:
     lab.down()
     directory: Path = tmp_path_factory.mktemp("leases")
-    # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
+    # The nodes of all labs share the machine's memory, so memory that another lab takes meanwhile is not a leak.
     own = {"__gb10_shared_tolerance_mb": 16384, "gb10_records_dir": str(directory)}
     everywhere = {"hosts": {HEAD: {"gb10_single_profile": "lab_tiny_one"}}, "vars": own}
     (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
@@ -125,7 +125,7 @@ def test_what_serves_already_stays_whatever_the_command_does(leases: Leases) -> 
 
 
 class Killed:
-    """Kills a play with all of its workers as soon as it said so often that the command is at work, or what else, as the end of a job's container does."""
+    """Kills a play with all of its workers when it has printed a text the given number of times, as the end of a job's container would."""
 
     def __init__(self, at: str = "  at work", times: int = 1) -> None:
         self.at, self.left, self.fired = at, times, False
@@ -134,7 +134,7 @@ class Killed:
         self.left -= self.at in output
         if not self.left and not self.fired:
             self.fired = True
-            # They have sessions of their own, so that a signal to the play's group does not reach them.
+            # Workers have their own sessions, so a signal to the play's process group does not reach them.
             workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if parent_of(path) == pid]
             os.killpg(os.getpgid(pid), signal.SIGKILL)
             for worker in workers:
@@ -142,7 +142,7 @@ class Killed:
 
 
 def parent_of(stat: Path) -> int:
-    """The parent of a process; 0 when it has ended."""
+    """The parent's pid of a process, 0 when the process has ended."""
     try:
         return int(stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
     except OSError:
@@ -162,15 +162,15 @@ def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service
     assert leases.clusters(HEAD) == {HEAD} and leases.clusters(WORKER) == set()
     assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
     assert "enabled" in leases.lab.run(HEAD, "systemctl", "is-enabled", f"gb10-engine-{HEAD}.service")
-    # The next run goes on from there, and takes away what is left.
+    # The next run continues from there and removes the leftovers.
     leases.declare("singles")
     leases.nothing_left("singles", {HEAD: {HEAD}})
 
 
 def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_before(leases: Leases) -> None:
-    """Nothing is there for the lease any more, and the layout before it is not brought up."""
+    """The lease's clusters are gone, and the previous services are not up yet."""
     leases.declare("singles")
-    # The play after the one that hands over to the nodes. The way there has it, too.
+    # This play follows the one that hands over to the nodes. It also runs once on the way to the leased mode.
     killed = Killed("PLAY [Start the companions that the mode has", 2)
     played = leases.lease("sh -c 'exit 0'", gb10_lease_lost_seconds=60, gb10_serve_timeout=300, on_output=killed)
     assert killed.fired and played.rc != 0
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_the_command_and_the_nodes_go_back_at_once(leases: Leases) -
 
 @pytest.fixture
 def speech(lab: Lab) -> t.Iterator[dict[str, t.Any]]:
-    """The declaration of a companion that the head has beside its own service alone."""
+    """The declaration of a companion that runs on the head only in the mode singles."""
     lab.run(HEAD, "mkdir", "-p", PLACE)
     lab.write(HEAD, f"{PLACE}/standin.py", (SOURCES / "standin.py").read_text(encoding="utf-8"))
     lab.write(HEAD, UNIT_FILE, UNIT_TEXT)
@@ -229,7 +229,7 @@ def test_the_pair_gives_way_to_a_service_with_its_companion_and_is_back_after_it
 
 
 def test_a_reboot_of_a_node_ends_the_lease_on_all_and_the_pair_is_back(leases: Leases) -> None:
-    """Its caller lives and reaches the nodes, but what it had for the lease is gone with the boot."""
+    """The caller is live and reaches the nodes, but the node lost the lease's state with the boot."""
     leases.declare("cluster")
     booted = Once("  at work", lambda: reboot(HEAD))
     played = leases.lease(WORK, "singles", gb10_lease_lost_seconds=86400, on_output=booted)
@@ -246,7 +246,7 @@ def test_a_reboot_of_a_node_ends_the_lease_on_all_and_the_pair_is_back(leases: L
 
 
 def test_a_lease_of_another_run_is_refused(leases: Leases) -> None:
-    """By its record alone: this controller knows nothing of the run that holds it."""
+    """The record alone is enough. This controller knows nothing else about the run that has the lease."""
     leases.declare("off")
     boot = leases.lab.run(HEAD, "cat", "/proc/sys/kernel/random/boot_id").strip()
     uptime = float(leases.lab.run(HEAD, "cat", "/proc/uptime").split()[0])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a live cluster goes through: one tag at a time, drift, consent, and the way down and up again."""
+"""The life of a cluster: one tag at a time, drift, consent, teardown and the next bring-up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 
 #: Files of the role engine, and other roles, that each stage runs; `validate` runs always, the lock around every stage that changes something,
-#: `abort_before` notes what is there before, `engine_judge` resolves what the engine is given.
+#: `abort_before` notes what existed before, `engine_judge` resolves the engine's arguments.
 LOCK = {"lock_acquire", "lock_release"}
 STAGES = {
     "preflight": {"doctor"},
@@ -28,9 +28,9 @@ STAGES = {
     "report": {"engine_judge", "report"},
 }
 
-#: What is asked for the engine's arguments when no stage before has asked it.
+#: The queries for the engine's arguments that a stage makes when no earlier stage has made them.
 ARGUMENTS = {"Ask what the image holds", "Ask what the ladder recorded, and for what", "Choose the context length"}
-#: What a stage asks when the stage that usually asks before it did not run.
+#: The queries that a stage makes when the stage that usually makes them did not run.
 ASKS_ALONE = {
     "ray": ARGUMENTS,
     "serve": ARGUMENTS,
@@ -53,14 +53,14 @@ def first(lab: Lab) -> Play:
 
 @pytest.fixture(scope="module")
 def converged(lab: Lab, first: Play) -> Play:
-    """A second run on a serving cluster: nothing changes, and every stage's tasks are known."""
+    """A second run on a serving cluster. It changes nothing, and gives the tasks of every stage."""
     second = lab.play()
     assert (second.rc, second.changed) == (0, {}), second.stdout
     return second
 
 
 def test_a_converged_run_costs_few_tasks_and_calls(converged):
-    """As bench/converged.py counts; the calls are those of the node with most."""
+    """Counted as in bench/converged.py. The calls are those of the node with the most calls."""
     assert sum(event["event"] == "playbook_on_task_start" for event in converged.events) <= 35
     calls = collections.Counter(
         data["host"]
@@ -91,7 +91,7 @@ def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
     expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", ""}]
     assert len(expected) > 2
     assert [task for task in played.tasks() if task in expected] == expected
-    # The preflight's look shows which nodes answer; without it they are asked.
+    # The preflight shows which nodes answer. Without it a separate task checks that.
     alone = ASKS_ALONE.get(stage, set()) | ({"Check which nodes answer"} if stage != "preflight" else set())
     assert {name for _role, name in set(played.tasks()) - set(expected)} == alone
 
@@ -99,7 +99,7 @@ def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
 def test_report_is_complete(converged):
     report = converged.stat("gb10_report")
     assert report["engine"]["live"] is True
-    # The lock has seen the engine, so that nothing is dropped and the engine is not asked again.
+    # The lock has already seen the live engine, so no caches are dropped and the engine is not asked again.
     assert list(report["stages"]) == ["preflight", "image", "model", "ray", "serve", "proof"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
     of_ranks = {"completion", "rank_hosts", "halted", "env", "env_same", "fabric", "secrets"}
@@ -108,13 +108,13 @@ def test_report_is_complete(converged):
 
 
 def ids(lab: Lab) -> dict[str, str]:
-    """Ids of the node containers, and the run of the engine."""
+    """Ids of the node containers, and the run id of the engine."""
     run = lab.json(HEAD, "/var/lib/gb10/gb10/run/run.json")
     return {"head": lab.containers(HEAD)["gb10-gb10-head"], "worker": lab.containers(WORKER)["gb10-gb10-worker"], "engine": run["run_id"]}
 
 
 def created(lab: Lab, since: str) -> list[str]:
-    """Names of the containers that any node made since a time."""
+    """Names of the containers that were created on any node since a time."""
     form = ("--since", since, "--until", "0s", "--filter", "type=container", "--filter", "event=create", "--format", "{{.Actor.Attributes.name}}")
     return [name for host in (HEAD, WORKER) for name in lab.run(host, "docker", "events", *form).split()]
 
@@ -125,7 +125,7 @@ def test_a_known_image_costs_no_container(lab, converged):
     assert (played.rc, played.changed) == (0, {}), played.stdout
     assert created(lab, since) == []
     for host in (HEAD, WORKER):
-        # What a container reaches of the GPU is kept apart.
+        # The notes about a container's access to the GPU are separate.
         lab.run(host, "find", "/var/lib/gb10/image-contracts", "-name", "*.json", "-not", "-name", "*.gpu.json", "-delete")
     predicted = lab.play(tags="image", check=True)
     assert (predicted.rc, predicted.changed) == (0, {}), predicted.stdout
@@ -201,7 +201,7 @@ def test_a_serve_argument_restarts_the_engine_alone(lab, converged):
 
 
 def test_status_fits_on_a_screen(converged):
-    """As typed: the command, Ansible's plays and recap, and what runs on each node."""
+    """The whole output as typed: the command, Ansible's plays and recap, and the lines of each node."""
     done = subprocess.run([ROOT / "gb10", "status", "-i", INVENTORY], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     shown = (done.stderr + done.stdout).splitlines()
     assert done.returncode == 0 and len(shown) <= 18, "\n".join(shown)
@@ -227,7 +227,7 @@ def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
 
 
 def test_a_proof_alone_stops_nothing(lab, no_cluster):
-    """Nothing serves yet: it may be the start of another play that is looked at."""
+    """Nothing serves yet, and the proof may be looking at another play's start."""
     up = lab.play(tags="image,model,ray")
     assert up.rc == 0, up.failures
     before = {host: lab.containers(host) for host in (HEAD, WORKER)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The memory plan before a start, beside a live engine and with other tenants; and the size of the KV cache from the record of a start.
+"""The memory plan before a start, beside a live engine and with other tenants, and the size of the KV cache from the record of a start.
 
 The memory of a lab node is that of the machine underneath, so the nodes read a file with a Spark's figures as their meminfo.
 """
@@ -20,7 +20,7 @@ from .test_guard import ROOTS
 MEMINFO = "/run/gb10-lab/plan-meminfo"
 STARTS = "/var/lib/gb10/gb10/starts.json"
 FLAG = "--kv-cache-memory-bytes"
-#: Of the lab's Llama (tests/lab/engine), in the words of a profile.
+#: The facts of the lab's Llama (tests/lab/engine) as a profile has them.
 FACTS = {
     "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64,
     "vocab_size": 512, "parameters": 1600000, "weights_bits": 16,
@@ -36,7 +36,7 @@ def put_memory(lab: Lab, available_gib: float) -> None:
 
 @pytest.fixture
 def planned(lab: Lab, no_cluster: None) -> t.Iterator[dict[str, t.Any]]:
-    """Settings of a profile whose facts are known, on nodes without a cluster and without starts on record; all of it as it was, afterwards."""
+    """Settings with a profile whose model has facts, on nodes without a cluster and without recorded starts. Everything is restored afterwards."""
     kept = {host: lab.run(host, "sh", "-c", f"cat {STARTS} 2>/dev/null; rm -f {STARTS}") for host in (HEAD, WORKER)}
     profile = yaml.safe_load((ROOT / "tests" / "lab" / "profiles" / "lab_tiny_tp2.yml").read_text(encoding="utf-8"))
     profile.update(id="lab_tiny_planned", memory={"config": FACTS})
@@ -69,7 +69,7 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, plann
     shown = str(lab.play("status").stat("gb10_status"))
     assert shown.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
 
-    # The same engine with another cache is another engine: none is removed without consent, and in its place the new one is admitted.
+    # The same engine with another cache size is another engine. The old one is not removed without consent, and the new one is admitted in its place.
     kept = lab.play(gb10_kv_cache="recorded", **planned)
     assert kept.rc != 0 and "gb10_allow=restart" in kept.failures and FLAG not in argv(lab)
     applied = lab.play(gb10_kv_cache="recorded", gb10_allow="restart", **planned)
@@ -89,7 +89,7 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, plann
 
 
 def check_admission(lab: Lab, planned: dict[str, t.Any]) -> None:
-    """Judge a restart beside the engine that lives now: with 2 GiB available a plan is no, and with what the engine holds, by the driver, it fits."""
+    """Judge a restart beside the live engine. With 2 GiB available the plan does not fit. With the engine's memory as reported by the driver it fits."""
     put_memory(lab, 2)
     restart = {**planned, "gb10_allow": "restart"}
     assert lab.play(tags="preflight", **planned).rc == 0, "what lives is not judged"
@@ -114,5 +114,5 @@ def test_what_others_claim_stops_a_start_and_is_named(lab: Lab, planned: dict[st
     claims = [{"name": "speech", "node": WORKER, "gib": 112}, {"name": "ollama", "gib": 2}]
     refused = lab.play(tags="preflight", gb10_tenants=claims, **planned)
     assert refused.rc != 0 and "others there: speech 112 GiB declared, ollama 2 GiB declared" in refused.said
-    found = [one for one in refused.stat("gb10_preflight")["findings"] if one["id"] == "plan.fits"]
-    assert [(one["node"], one["verdict"]) for one in found] == [(WORKER, "block")]
+    findings = [finding for finding in refused.stat("gb10_preflight")["findings"] if finding["id"] == "plan.fits"]
+    assert [(finding["node"], finding["verdict"]) for finding in findings] == [(WORKER, "block")]

@@ -32,7 +32,7 @@ def test_from_off_to_a_model_on_each_node_to_one_over_both_and_back(modes: Modes
         assert modes.change(mode).changed == {}
         checked = modes.lab.play("mode", check=True, gb10_mode=mode)
         assert checked.rc == 0 and checked.changed == {}, checked.said[-2000:]
-    # Nothing served before the first one, and nothing does after the last one.
+    # Nothing served before the first mode, and nothing serves after the last one.
     assert downtimes["singles"] is None and downtimes["cluster"] > 0 and downtimes["off"] is None, downtimes
 
 
@@ -58,16 +58,16 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
     played = modes.lab.play("status", tags="glance", ansible_become_exe="/bin/false")
     assert played.rc == 0 and "Mode: singles, settled since" in played.said, played.said[-3000:]
     for host, (_profile, model) in SERVICES.items():
-        (one,) = played.stat("gb10_glance")[host]["engines"]
-        assert (one["cluster"], one["state"]) == (host, "running") and one["model"].endswith(model) and one["token"]["seconds"] > 0
-        # Everybody may read it, and nothing in it is a secret.
+        (engine,) = played.stat("gb10_glance")[host]["engines"]
+        assert (engine["cluster"], engine["state"]) == (host, "running") and engine["model"].endswith(model) and engine["token"]["seconds"] > 0
+        # All accounts may read these files, which contain no secret.
         key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
         shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/glance-{host}.json")
         assert key and key not in shown
 
 
 def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
-    """The note of what was available before the start says 64 GiB more than there was, so that as much seems to be missing."""
+    """The note of the memory before the start is increased by 64 GiB, so that this much seems to be missing."""
     modes.change("singles")
     path = f"/var/lib/gb10/{WORKER}/memory.json"
     note = modes.lab.json(WORKER, path)
@@ -76,13 +76,13 @@ def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
     assert "have not come back" in failed.said and failed.stat("gb10_mode_report")["phase"] == "leak", failed.said[-3000:]
     assert {modes.record(host)["phase"] for host in (HEAD, WORKER)} == {"leak"}
     assert modes.clusters(HEAD) == modes.clusters(WORKER) == set()
-    # What holds the memory is gone, as after a reboot: the same command goes on.
+    # The memory is free again, as after a reboot, so the same command continues.
     modes.change("cluster")
     modes.said("cluster")
 
 
 class Broken:
-    """The same inventory with a profile whose engine refuses its own settings: fewer tokens in a step than sequences."""
+    """The same inventory with a profile whose settings the engine refuses: fewer tokens per step than sequences."""
 
     def __init__(self, modes: Modes, name: str, extends: str, variables: t.Callable[[str], dict[str, t.Any]]) -> None:
         scratch = modes.lab.scratch / name
@@ -103,7 +103,7 @@ def test_a_service_that_does_not_come_up_gives_way_to_the_pair_before(modes: Mod
 
 
 def test_a_pair_that_does_not_come_up_is_recorded_on_both_nodes_and_gives_way_when_asked(modes: Modes) -> None:
-    """A task that fails on one node takes the others out of all plays that follow, unless they are put back."""
+    """When a task fails on one node, Ansible drops the other nodes from all later plays unless the playbook restores them."""
     modes.change("singles")
     broken = Broken(modes, "lab_broken_tp2", "lab_tiny_tp2", lambda path: {"hosts": {host: {"gb10_profile": path} for host in (HEAD, WORKER)}})
     failed = broken.modes.change("cluster", rc=1)
@@ -129,7 +129,7 @@ def test_of_two_operators_at_once_one_is_refused(modes: Modes) -> None:
 
 # --- faults during a change ---------------------------------------------------------------------------------------------
 
-#: What a play prints when a change has begun, and when its way down and its way up begin.
+#: Printed by a play when a change begins, when its stop of services begins, and when its start of services begins.
 BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "Bring the service up"
 
 
@@ -165,7 +165,7 @@ def test_a_node_that_never_comes_back_is_named_and_the_rest_is_cleared_by_consen
         assert modes.clusters(HEAD) == set() and modes.record(HEAD)["phase"] == "failed"
     finally:
         boot(WORKER)
-    # Its unit waits for a head that is gone, and does not keep others from the cluster while it does.
+    # Its unit waits for a head that is gone. Meanwhile it does not keep the cluster's lock.
     await_state(modes.lab, WORKER, unit(PAIR), lambda: state(modes.lab, WORKER, PAIR)["reason"] == f"waits for {HEAD}")
     modes.change("off")
     modes.said("off")
@@ -183,16 +183,16 @@ def test_a_full_disk_is_said_before_anything_stops(modes: Modes) -> None:
 
 @contextlib.contextmanager
 def full_state_disk(lab: Lab, host: str) -> t.Iterator[None]:
-    """A node whose state lies on a disk without a free byte; a small file system with a copy of it stands in for that, and what was written comes back."""
+    """Put the state of a node on a disk without a free byte, simulated by a small file system with a copy. The original state is visible again afterwards."""
     lab.run(host, "sh", "-c", FILL, "sh", "/var/lib/gb10")
     try:
         yield
     finally:
-        # What is unmounted lazily goes with the container that still has it.
+        # After a lazy unmount the file system disappears together with the container that still uses it.
         lab.run(host, "umount", "--lazy", "/var/lib/gb10")
 
 
-#: Lay a full file system with a copy of a directory over it. Argument: the directory.
+#: Mount a full file system with a copy of a directory over the directory. Argument: the directory.
 FILL = """
 set -e
 copy=$(mktemp --directory /run/gb10-lab-state.XXXXXX)

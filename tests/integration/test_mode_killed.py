@@ -4,7 +4,7 @@
 
 """A change of mode that is killed after any task that changed something: the next run ends in the declared mode.
 
-Each number is a test of its own, so that a run which was ended goes on with ``-k``.
+Each number is a separate test, so that an aborted run can be continued with ``-k``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pytest
 
 from .modes import Modes
 
-#: How many tasks change something on the longer of the two ways.
+#: The number of changing tasks in the longer of the two changes.
 CHANGING = 14
 
 
 class Killer:
-    """Kills a play, as a crash of the controller does, as soon as so many tasks of it have changed something."""
+    """Kills a play, as a crash of the controller does, when this many of its tasks have changed something."""
 
     def __init__(self, after: int) -> None:
         self.left, self.task, self.fired = after, "", False

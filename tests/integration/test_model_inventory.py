@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What models lie on the nodes is listed, what is named goes, and what is wanted or served stays."""
+"""The models on the nodes are listed, named models are removed, and models that are wanted or in use stay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ chown -R spark: "$0" "$3"
 
 @pytest.fixture
 def models(lab: Lab) -> t.Iterator[None]:
-    """A repository that no profile wants on both nodes, and a plain directory with a model on the head."""
+    """A repository on both nodes that no profile wants, and a plain directory with a model on the head."""
     for host in (HEAD, WORKER):
         lab.run(host, "sh", "-c", MAKE, BASE, OLD, NEW, PLAIN)
     lab.run(WORKER, "rm", "-rf", PLAIN)
@@ -48,7 +48,7 @@ def models(lab: Lab) -> t.Iterator[None]:
 
 
 def there(lab: Lab, host: str) -> set[str]:
-    """Everything in a node's cache."""
+    """All paths in a node's cache."""
     return set(lab.run(host, "find", f"{HF_HOME}/hub").split())
 
 

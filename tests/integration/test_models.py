@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Models of several repositories, of a recipe, from a directory, and on one node: a drafter and a tokenizer, a head alone, two models side by side."""
+"""Models from several repositories (with a drafter and a tokenizer), from a recipe, from a directory, and on single nodes, also two side by side."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 
 CACHE = "/home/spark/.cache/huggingface/hub"
 DRAFTED = {"gb10_profile": "lab_tiny_drafted_tp2"}
-#: What of the lab's model each repository holds, as patterns of find; no hub's client writes a ref for a pinned commit.
+#: The commit of each repository, and the files of the lab's model in it, as patterns. As with a hub's client, a pinned commit has no ref.
 PARTS = {
     "drafter": ("d" * 40, ("config.json", "generation_config.json", "model*")),
     "words": ("e" * 40, ("config.json", "*token*", "*.jinja")),
     "other": ("f" * 40, ("*",)),
 }
 
-#: Lay out a part of a repository as one of its own, with the hub's links to blobs. Arguments: cache, name, commit, patterns.
+#: Lay out part of a repository as a separate one, with the hub's links to blobs. Arguments: cache, name, commit, patterns.
 LAY = """
 import fnmatch, os, pathlib, shutil, sys
 cache, name, commit, *patterns = sys.argv[1:]
@@ -59,19 +59,19 @@ def ask(lab: Lab, host: str, cluster: str, path: str, body: dict[str, t.Any] | N
 
 
 def says(lab: Lab, host: str, cluster: str, model: str) -> str:
-    """What a model answers."""
+    """Return a model's answer."""
     body = {"model": model, "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 120, "temperature": 0}
     return json.loads(ask(lab, host, cluster, "/v1/chat/completions", body))["choices"][0]["message"]["content"]
 
 
 def hub(lab: Lab, host: str) -> set[str]:
-    """All paths below a node's hub cache: a second run, and an engine, leave it as it is."""
+    """All paths below a node's hub cache. A second run and an engine do not change them."""
     return set(lab.run(host, "find", CACHE, "-not", "-name", "*.pyc", "-not", "-name", "__pycache__").splitlines())
 
 
 @pytest.fixture(scope="module", autouse=True)
 def repositories(lab: Lab) -> t.Iterator[None]:
-    """The lab's model once more, in parts."""
+    """Parts of the lab's model as separate repositories."""
     for host in (HEAD, WORKER):
         for name, (commit, patterns) in PARTS.items():
             lab.run(host, "python3", "-c", LAY, CACHE, name, commit, *patterns)
@@ -82,7 +82,7 @@ def repositories(lab: Lab) -> t.Iterator[None]:
 
 @pytest.fixture(scope="module")
 def drafted(lab: Lab) -> t.Iterator[Play]:
-    """A run that serves with a drafter and a tokenizer of their own on both nodes."""
+    """A run that serves with a separate drafter and tokenizer on both nodes."""
     lab.down()
     played = lab.play(**DRAFTED)
     assert played.rc == 0, played.failures
@@ -103,7 +103,7 @@ def test_a_drafter_that_lacks_weights_on_one_node_stops_before_anything_starts(l
 
 def test_the_drafter_drafts_and_the_tokenizer_is_its_own(lab: Lab, drafted: Play) -> None:
     assert drafted.stat("gb10_report")["executor"] == "native"
-    assert [one["purpose"] for one in drafted.stat("gb10_report")["repositories"]] == ["model", "drafter", "tokenizer"]
+    assert [repository["purpose"] for repository in drafted.stat("gb10_report")["repositories"]] == ["model", "drafter", "tokenizer"]
     assert {proof["verdict"] for proof in drafted.stat("gb10_report")["proofs"]} == {"pass"}
     assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
     counted = [line for line in ask(lab, HEAD, "gb10", "/metrics").splitlines() if line.startswith("vllm:spec_decode_num_accepted_tokens_total")]
@@ -121,7 +121,7 @@ def test_a_second_run_of_several_repositories_changes_nothing(lab: Lab, drafted:
     assert (predicted.rc, predicted.changed) == (0, {}), predicted.stdout
 
 
-#: The lab's model as a recipe for another launcher: without Ray, and without a word about its commit.
+#: The lab's model as a recipe for another launcher, without Ray and without its commit.
 RECIPE = """
 recipe_version: "1"
 name: Tiny
@@ -143,7 +143,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     made = lab.play("import", gb10_import=str(tmp_path / "tiny.yaml"), gb10_to=str(tmp_path), gb10_import_revisions=pinned)
     assert made.rc == 0 and made.stat("gb10_imported")["id"] == "tiny", made.failures
     profile = tmp_path / "tiny.yml"
-    # It is untested, so it is asked for arithmetic, which a model of one sentence does not know: it is left running.
+    # The profile is untested, so its model is asked for arithmetic, which the lab's model fails. The engine is left running.
     wrong = lab.play(gb10_profile=str(profile))
     assert wrong.rc != 0 and "answers.arithmetic" in wrong.said, wrong.failures
     assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")
@@ -159,7 +159,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     lab.down()
 
 
-#: The lab's model from a plain directory.
+#: The lab's model in a plain directory.
 FOLDER = "/home/spark/models/tiny"
 FOLDER_MODEL = {"path": FOLDER, "side_files": ["lab_reasoning_parser.py"], "served_names": ["tiny"]}
 
@@ -195,18 +195,18 @@ def test_a_model_in_a_plain_directory_serves_and_is_left_as_it_is(lab: Lab, fold
     assert {host: lab.run(host, *look) for host in (HEAD, WORKER)} == before
 
 
-#: Each node's own service: its profile, which stands in the inventory, and its model. The service is called as its node.
+#: Each node's own service: its profile in the inventory, and its model. The service has its node's name.
 SERVICES = {HEAD: ("lab_tiny_one", "tiny"), WORKER: ("lab_tiny_other_one", "gb10-lab/other")}
 
 
 class Singles:
-    """A service on each node, by the inventory of the pair."""
+    """A service on each node, with the pair's inventory."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     def play(self, host: str, playbook: str = "serve", **variables: t.Any) -> Play:
-        """Run a playbook for one node; the other one is not reached."""
+        """Run a playbook for one node, and assert that the other node is not contacted."""
         played = self.lab.play(playbook, gb10_single=host, **variables)
         assert played.rc == 0, played.failures
         assert played.hosts <= {host, "localhost"}
@@ -234,7 +234,7 @@ def test_one_node_goes_from_cold_to_a_token(singles: Singles) -> None:
     assert (report["executor"], report["executor_reason"]) == ("native", "one rank: there is nothing to spread")
     assert (report["cluster"], list(report["nodes"])) == (HEAD, [HEAD]) and {proof["verdict"] for proof in report["proofs"]} == {"pass"}
     assert "the cluster works" in singles.says(HEAD)
-    # A node alone has no fabric: nothing of it is given to the container, and nothing of it is judged.
+    # A single node has no fabric, so the container gets no device of it and no rule judges it.
     assert singles.lab.inspect(HEAD, f"gb10-{HEAD}-head")["HostConfig"]["Devices"] in (None, [])
     matrix = played.stat("gb10_preflight")["matrix"]
     assert {matrix[rule][HEAD] for rule in ("fabric.address", "rdma.present", "device.present")} == {"not_judged"}
@@ -267,7 +267,7 @@ def test_status_of_one_node_is_about_its_service(singles: Singles) -> None:
 
 
 def test_one_node_goes_back_to_cold(singles: Singles, lab: Lab) -> None:
-    # By an inventory that does not have its profile, as after a bring-up with -e gb10_profile.
+    # With an inventory that lacks its profile, as after a bring-up with -e gb10_profile.
     Singles(lab).play(HEAD, "teardown")
     assert singles.lab.run(HEAD, "docker", "ps", "--all", "--quiet", "--filter", f"label=io.gb10.cluster={HEAD}") == ""
     assert "the cluster works" in singles.says(WORKER)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks without Ray live and die together: silent death, death in load, and the way from one executor to the other and back."""
+"""Ranks without Ray start and end together: silent death, death during load, and changes between the executors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ for path in glob.glob("/proc/[0-9]*/cmdline"):
 
 
 def runs(lab: Lab) -> dict[str, str]:
-    """The run of each node's rank."""
+    """The run id of each node's rank."""
     return {host: lab.json(host, RUN)["run_id"] for host in (HEAD, WORKER)}
 
 
@@ -51,7 +51,7 @@ def kill_rank(lab: Lab) -> None:
 
 @pytest.fixture(scope="module")
 def native(lab: Lab) -> t.Iterator[Play]:
-    """A run that brings the cluster up without Ray, whatever was there."""
+    """A run that brings the cluster up without Ray and replaces whatever ran before."""
     played = lab.play(**NATIVE, gb10_allow="restart")
     assert played.rc == 0, played.failures
     yield played

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A base whose own packages the wanted Ray does not go with: the newest Ray that fits is taken, said, and gives a token."""
+"""The wanted Ray is incompatible with the base image's own packages. The newest compatible Ray is used and reported, and the engine gives a token."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_what_the_profile_does_not_allow_is_refused_by_its_names(lab: Lab, no_cl
 
 
 def test_the_newest_ray_that_fits_gives_a_token(lab: Lab, no_cluster: None) -> None:
-    asked = profile(lab)
-    played = lab.play(gb10_profile=asked)
+    path = profile(lab)
+    played = lab.play(gb10_profile=path)
     assert played.rc == 0, played.failures
     assert f"Ray 2.52.1 in place of 2.60.0: {WHY}" in played.said
     report = played.stat("gb10_report")
     assert report["ray"]["ray_version"] == "2.52.1"
-    assert {one["ray_wanted"]["why"] for one in report["images"].values()} == {WHY}
-    again = lab.play(gb10_profile=asked)
+    assert {image["ray_wanted"]["why"] for image in report["images"].values()} == {WHY}
+    again = lab.play(gb10_profile=path)
     assert (again.rc, again.changed) == (0, {}), again.failures
     assert f"Ray 2.52.1 in place of 2.60.0: {WHY}" in again.said

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The preflight on nodes that something is wrong with: the rules concerned answer, on the right node, and no others; following the remedy cures it.
+"""The preflight on nodes with a fault: exactly the right rules report it, on the right node, and the remedy fixes it.
 
-Nodes without a cluster, with image and model. Each sickness is made for real where a container can have it; the driver's tool, the RDMA
+The nodes have image and model but no cluster. A fault is real where a container can have it. The driver's tool, the RDMA
 device, the kernel's log and memory figures are simulated, as everywhere in the lab.
 """
 
@@ -28,7 +28,7 @@ SYSFS = "/run/gb10-lab/sys"
 NETDEV, DEVICE = "class/net/eth1", "class/infiniband/rocep1s0f0"
 UNIT = "gb10-test-sickness"
 
-#: What the whole preflight says of a driver tool that does not answer.
+#: Verdicts of the whole preflight when the driver tool does not answer.
 BLIND = {
     **dict.fromkeys(("cuda_zombie.unknown", "gpu.mps", "gpu.present", "tenant.holding"), "unknown"),
     **dict.fromkeys(("container.foreign_gpu", "tenant.desktop", "tenant.idle"), "warn"),
@@ -38,7 +38,7 @@ Context = t.Callable[[Lab], t.ContextManager[t.Any]]
 
 
 def look(lab: Lab, **variables: t.Any) -> dict[str, t.Any]:
-    """Run the preflight alone and return its record, which is what its schema says, changed nothing, and judged every node."""
+    """Run the preflight alone and return its record. Assert that the record is valid, nothing changed and every node was judged."""
     skip = variables.pop("skip_tags", "")
     played = lab.play(tags="" if skip else "preflight", skip_tags=skip, **variables)
     record = played.stat("gb10_preflight")
@@ -46,24 +46,24 @@ def look(lab: Lab, **variables: t.Any) -> dict[str, t.Any]:
     assert played.changed == {} or skip
     assert record["nodes"] == list(BOTH)
     assert (played.rc != 0) == (record["verdict"] in ("block", "unknown")), played.failures
-    for found in record["findings"]:
-        assert found["remedy"], found
-        if found["verdict"] in ("block", "unknown"):
-            # Shown once, whatever nodes share it.
-            message, remedy, shown = (re.sub(rf"\b{found['node']}\b", "NODE", text) for text in (found["message"], found["remedy"], played.failures))
+    for finding in record["findings"]:
+        assert finding["remedy"], finding
+        if finding["verdict"] in ("block", "unknown"):
+            # Shown once, even if several nodes share it.
+            message, remedy, shown = (re.sub(rf"\b{finding['node']}\b", "NODE", text) for text in (finding["message"], finding["remedy"], played.failures))
             assert sum(line.endswith(f"  {message}") for line in shown.splitlines()) == 1, (message, played.failures)
             assert remedy in shown, (remedy, played.failures)
     return record
 
 
 def answers(record: dict[str, t.Any]) -> dict[tuple[str, str], str]:
-    """Verdicts by rule and node, of all that did not pass."""
-    return {(found["id"], found["node"]): found["verdict"] for found in record["findings"] if found["verdict"] != "silenced"}
+    """Verdicts by rule and node, without passes and silenced findings."""
+    return {(finding["id"], finding["node"]): finding["verdict"] for finding in record["findings"] if finding["verdict"] != "silenced"}
 
 
 @pytest.fixture(scope="module")
 def healthy(lab: Lab) -> None:
-    """Nodes that nothing is wrong with."""
+    """Nodes without a fault."""
     lab.clear()
     assert lab.play(tags="image,model").rc == 0
     assert_healthy(lab)
@@ -72,8 +72,8 @@ def healthy(lab: Lab) -> None:
 def assert_healthy(lab: Lab) -> None:
     record = look(lab)
     assert answers(record) == {}
-    # What a container cannot have is silenced by id in the lab's inventory, listed and counted.
-    silenced = {found["id"] for found in record["findings"]}
+    # The lab's inventory silences by id what a container cannot have. Silenced findings are listed and counted.
+    silenced = {finding["id"] for finding in record["findings"]}
     assert silenced <= {entry["id"] for entry in record["tuned"]}
     assert record["counts"]["silenced"] == len(record["findings"])
 
@@ -83,7 +83,7 @@ def assert_healthy(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def nothing(_lab: Lab) -> t.Iterator[None]:
-    """All that is wrong is a variable."""
+    """Do nothing: only a variable is wrong."""
     yield
 
 
@@ -128,7 +128,7 @@ def logged(host: str, *messages: str) -> Context:
 
 
 def meminfo(host: str, **figures: int) -> Context:
-    """Memory figures (kB) of a node that are not its own."""
+    """Replace memory figures (kB) of a node."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -144,7 +144,7 @@ def meminfo(host: str, **figures: int) -> Context:
 
 
 def text_in(host: str, path: str, line: str) -> Context:
-    """One more line in a file of a node; following a remedy may take it out."""
+    """Add a line to a file of a node. A remedy may remove it again."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -164,7 +164,7 @@ def text_in(host: str, path: str, line: str) -> Context:
 
 
 def service(host: str, program: str, *arguments: str, driver_says: t.Callable[[int], dict[str, t.Any]] | None = None) -> Context:
-    """A process of another user, in a unit that ends it; ``driver_says`` makes the driver's answer from its pid."""
+    """Run another user's process in a unit, which also ends it. ``driver_says`` creates the driver's answer from its pid."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -196,7 +196,7 @@ def container(host: str, name: str, *options: str) -> Context:
 
 
 def attribute(host: str, path: str, value: str) -> Context:
-    """Another value in the simulated sysfs of a node."""
+    """Replace a value in the simulated sysfs of a node."""
 
     @contextlib.contextmanager
     def made(lab: Lab) -> t.Iterator[None]:
@@ -251,7 +251,7 @@ def small_disk(lab: Lab) -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def other_kernel_parameters(lab: Lab) -> t.Iterator[None]:
-    """What the kernel was started with, in place of what /proc says."""
+    """Replace the kernel parameters in /proc/cmdline."""
     lab.write(WORKER, "/run/gb10-lab/cmdline", "ro quiet nvidia-drm.modeset=0\n")
     lab.run(WORKER, "mount", "--bind", "/run/gb10-lab/cmdline", "/proc/cmdline")
     try:
@@ -320,15 +320,15 @@ def holds(mib: int, name: str) -> t.Callable[[int], dict[str, t.Any]]:
     return lambda pid: {"processes": [{"pid": pid, "type": "C", "name": name, "used_mib": mib}]}
 
 
-# --- each with what it is answered by ---------------------------------------------------------------------------------------
+# --- each fault with its verdicts -------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Sickness:
-    """Something that is wrong, and what the preflight says: verdicts by rule and node, and no others.
+    """A fault, and the complete verdicts of the preflight by rule and node.
 
-    ``cure`` is a command that a finding's remedy names, run on ``at``; after it everything passes, and without it nothing would.
-    ``remedy`` is how the remedy puts it, where it cannot know a name.
+    ``cure`` is a command from a finding's remedy that is run on ``at``. After it everything passes.
+    ``remedy`` is the remedy's wording if the remedy cannot contain a concrete name.
     """
 
     make: Context
@@ -470,7 +470,7 @@ SICK = {
         logged(WORKER, "mlx5_core 0000:01:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"),
         on([WORKER], log__mlx5="warn"),
     ),
-    # None of these is a sickness: nothing is made of it, and nothing is hidden by it. Stock DGX OS switches modeset off, and CUDA sees 121.7 GiB.
+    # None of these is a fault: none causes a finding or hides one. Stock DGX OS switches modeset off, and CUDA sees 121.7 GiB.
     "driver without memory": Sickness(logged(HEAD, "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"), {}),
     "binary in the kernel's log": Sickness(logged(WORKER, "usb 1-1: \u0000\u0001\ufffd\u001b[31m NVRM"), {}),
     "four thousand processes": Sickness(crowd, {}),
@@ -478,7 +478,7 @@ SICK = {
 }
 
 
-#: Every fifth of them also runs in `make test`.
+#: Every fifth fault also runs in `make test`.
 NAMES = [pytest.param(name, marks=[pytest.mark.share] if number % 5 == 0 else []) for number, name in enumerate(SICK)]
 
 
@@ -489,7 +489,7 @@ def test_what_is_wrong_is_reported_on_the_right_node(lab: Lab, healthy: None, na
         record = look(lab, **sick.settings)
         assert answers(record) == sick.says
         if sick.cure:
-            assert any((sick.remedy or sick.cure) in found["remedy"] for found in record["findings"])
+            assert any((sick.remedy or sick.cure) in finding["remedy"] for finding in record["findings"])
             lab.run(sick.at, *sick.cure.split())
             assert_healthy(lab)
 
@@ -498,7 +498,7 @@ def test_a_driver_tool_that_hangs_is_unknown(lab: Lab, healthy: None) -> None:
     with lab.driver(hosts=(WORKER,), hang=True):
         record = look(lab)
     assert answers(record) == {(id, WORKER): verdict for id, verdict in BLIND.items()}
-    assert all("did not answer" in found["message"] for found in record["findings"] if found["verdict"] == "unknown")
+    assert all("did not answer" in finding["message"] for finding in record["findings"] if finding["verdict"] == "unknown")
 
 
 def test_a_profile_for_larger_nodes(lab: Lab, healthy: None) -> None:
@@ -520,7 +520,7 @@ def test_two_sick_nodes_are_judged_together(lab: Lab, healthy: None) -> None:
 
 def test_after_all_that_the_nodes_are_healthy(lab: Lab, healthy: None) -> None:
     assert_healthy(lab)
-    # Nothing of these tests is left where the next ones look.
+    # These tests left nothing that would affect the next ones.
     for host in BOTH:
         assert lab.run(host, "cat", "/etc/environment", check=False).count("=") == 0
         assert f"{MODEL}.away" not in lab.run(host, "ls", "-d", f"{MODEL}.away", check=False)

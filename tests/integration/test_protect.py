@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab's nodes are protected once, check mode tells the truth about it, and every byte comes back.
+"""The lab's nodes are protected once, check mode predicts it correctly, and a revert restores every byte.
 
-What a node of the lab cannot show, since it is a container: a score of sshd below 0. The play says so there.
+A node of the lab is a container, so sshd cannot have a score below 0 there. The play reports that.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ RECORD = "/var/lib/gb10/protection.json"
 DROP_IN = "/etc/systemd/journald.conf.d/90-gb10-protect.conf"
 SYSCTL = "/etc/sysctl.d/90-gb10-protect.conf"
 
-#: Units and state of a cluster that others bring up meanwhile do not count.
-#: Everything below /etc with its type, mode, owner and content, what dpkg is told to do, what is installed, the states of unit files, and vm.swappiness.
+#: Prints everything below /etc with its type, mode, owner and content, dpkg's selections and packages, the states of unit files, and vm.swappiness.
+#: Units and state of a cluster that is brought up meanwhile are excluded.
 FINGERPRINT = r"""
 set -e
 cd /etc
@@ -43,12 +43,12 @@ def fingerprint(lab: Lab) -> dict[str, list[str]]:
 
 
 def differing(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The lines that stand on one side alone, by node."""
+    """The lines that are on one side only, by node."""
     return {host: sorted(set(before[host]) ^ set(after[host])) for host in before if before[host] != after[host]}
 
 
 def started(lab: Lab) -> dict[str, str]:
-    """Since when ssh and docker run, by node."""
+    """The pids and start times of ssh and docker, by node."""
     units = ("ssh.service", "docker.service", "containerd.service")
     return {host: lab.run(host, "systemctl", "show", "--property=Id,MainPID,ExecMainStartTimestampMonotonic", *units) for host in (HEAD, WORKER)}
 
@@ -66,8 +66,8 @@ def unprotected(lab: Lab) -> t.Iterator[None]:
 def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotected: None) -> None:
     before, running = fingerprint(lab), started(lab)
 
-    said = lab.play("protect", check=True)
-    assert said.rc == 0 and set(said.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, said.failures
+    predicted = lab.play("protect", check=True)
+    assert predicted.rc == 0 and set(predicted.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, predicted.failures
 
     first = lab.play("protect")
     assert first.rc == 0, first.failures
@@ -116,7 +116,7 @@ def test_a_file_of_yours_and_one_that_you_edited_stay(lab: Lab, unprotected: Non
 
 
 def test_what_was_begun_and_not_done_is_taken_back(lab: Lab, unprotected: None) -> None:
-    """As if the node had lost its power between the record and the change."""
+    """As if the node had lost power between the record and the change."""
     before = fingerprint(lab)
     begun = {"sha256": ["0" * 64], "changes": [f"write {SYSCTL}"], "done": False}
     content = {"schema": 1, "measures": {"swap": begun, "journal": {"changes": [], "done": False}}}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exactly what is ours and old goes, and only when it is asked for."""
+"""Exactly the collection's old leftovers are removed, and only on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTAINERS = {
     "prune-stranger": (),
     "prune-running": (*LABELS, "--label=io.gb10.cluster=gb10"),
 }
-#: Path below the cluster's logs: age in days.
+#: Age in days, by path below the cluster's logs.
 FILES = {
     "engine/20261001T010000Z-0a1b.log": 40,
     "engine/20261001T010000Z-0a1b.log.1": 40,
@@ -39,7 +39,7 @@ GOING = ["engine/20261001T010000Z-0a1b.log", "engine/20261001T010000Z-0a1b.log.1
 
 
 def build(lab: Lab, tag: str, base: str, step: str) -> str:
-    """Build an image of one step on another one, as the node's user would; returns its id."""
+    """Build an image with one step on another image, as the node's user would. Returns its id."""
     recipe = f"FROM {base}\n{step}\n"
     lab.run(HEAD, "sh", "-c", 'printf "%s" "$0" | docker build --quiet --tag "$1" -', recipe, tag)
     return lab.run(HEAD, "docker", "image", "inspect", "--format={{.Id}}", tag).strip()
@@ -47,8 +47,8 @@ def build(lab: Lab, tag: str, base: str, step: str) -> str:
 
 @pytest.fixture
 def leavings(lab: Lab, no_cluster: None) -> t.Iterator[str]:
-    """Leavings of ours on the head, each beside something that only looks like it; yields the id of the image that lost its name."""
-    # What other tests left goes first, so that the list is exactly what is planted here.
+    """Leftovers of the collection on the head, each beside something that only looks similar. Yields the id of the image that lost its name."""
+    # Leftovers of other tests are removed first, so that the list contains exactly what is planted here.
     assert lab.play("prune", gb10_allow="remove", gb10_prune_days=0).rc == 0
     for name, options in CONTAINERS.items():
         lab.run(HEAD, "docker", "create", f"--name={name}", *options, "--entrypoint=sleep", IMAGE, "600")

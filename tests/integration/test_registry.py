@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Images come from a real registry (Debian's): once, by the digest that it names, and each refusal is said in a person's words."""
+"""Images are pulled from a real registry (Debian's): once, by digest. Each refusal has a clear message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYER = 8_000_000
 
 @pytest.fixture(scope="module")
 def served(lab: Lab) -> t.Iterator[tuple[Registry, str]]:
-    """A registry with a small image, and its digest."""
+    """A registry with a small image, and the image's digest."""
     with registry(lab) as made:
         name = f"{made.direct}/{NAME}:1"
         lab.run(HEAD, "sh", "-c", MAKE, "sh", name, str(LAYER))
@@ -36,7 +36,7 @@ def served(lab: Lab) -> t.Iterator[tuple[Registry, str]]:
 
 @pytest.fixture
 def source(lab: Lab, no_cluster: None, served: tuple[Registry, str]) -> t.Iterator[tuple[Registry, str]]:
-    """No node has the image."""
+    """The registry and the digest, with the image on no node."""
 
     def clear() -> None:
         for host in (HEAD, WORKER):
@@ -50,7 +50,7 @@ def source(lab: Lab, no_cluster: None, served: tuple[Registry, str]) -> t.Iterat
 
 
 def image(lab: Lab, base: str, **more: t.Any) -> Play:
-    """Run the stage image with a profile on this base."""
+    """Run the stage `image` with a profile for this base."""
     changes = ((f"base: {BARE_IMAGE}", f"base: {base}"), ("layers: [ray]", "layers: []"), (f"  tag: {NODE_IMAGE}\n", ""), ("executor: ray", "executor: native"))
     return lab.play(tags="image", gb10_profile=lab_profile(lab, "lab_from_registry", *changes), **more)
 
@@ -60,7 +60,7 @@ def has(lab: Lab, host: str, name: str) -> bool:
 
 
 REFUSALS: dict[str, tuple[dict[str, t.Any], str]] = {
-    # How the gate answers, and what there is to do.
+    # The gate's answer, and a text of the remedy.
     "unauthorized": ({"status": 401, "error": "authentication required"}, "docker login localhost:5000"),
     "no such image": ({"status": 404, "error": "manifest unknown"}, "Correct image.base"),
     "too many requests": ({"status": 429, "error": "toomanyrequests: You have reached your pull rate limit"}, "raises the limit"),
@@ -87,12 +87,12 @@ def test_a_registry_that_is_not_there_is_named(lab: Lab, source: tuple[Registry,
 
 @pytest.mark.parametrize("percent", [10, 50, 90])
 def test_a_pull_that_was_cut_goes_on(lab: Lab, source: tuple[Registry, str], percent: int) -> None:
-    """The engine itself takes a layer up again where it was cut; one that is always cut ends with the engine's words, and the next run pulls."""
+    """Docker itself resumes a layer where it was cut."""
     made, digest = source
     base = f"{made.place}/{NAME}@{digest}"
     made.gate.control(faults=[{"match": "/blobs/", "cut": percent / 100, "times": 2}])
     played = image(lab, base)
-    # What came is no engine's image, which the contract says after the pull.
+    # The image is not an engine image, which the contract reports after the pull.
     assert played.rc != 0 and "cannot pull" not in played.failures, played.failures
     assert has(lab, HEAD, f"{made.place}/{NAME}")
     of = {client for client, path in made.gate.sent() if "/blobs/" in path}

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an attacker finds: which ports a served cluster listens on and what they answer, and where secrets come out that lie on the nodes.
+"""What an attacker can find: the ports of a serving cluster and their answers, and places that reveal secrets from the nodes.
 
-The table of ports in SECURITY.md is what the scan is compared with. It is written for the defaults, which the lab has.
+The scan is compared with the table of ports in SECURITY.md, which describes the defaults. The lab uses the defaults.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ADDRESSES = {
     host: {"management": about["ansible_host"], "fabric": about["gb10_fabric_address"]} for group in HOSTS.values() for host, about in group["hosts"].items()
 }
 
-#: Answers in place of the engine, keeps all that it is sent, and wants a key for everything but its health.
+#: Answers in place of the engine, keeps everything that it receives, and wants a key for everything except /health.
 THIEF_PORT, TAKEN = 18000, "/run/gb10-test-thief"
 THIEF = f"""
 import socket
@@ -58,10 +58,10 @@ while True:
 
 # --- ports --------------------------------------------------------------------------------------------------------------------
 
-#: Sockets that are tried at once, and seconds for one.
+#: Number of parallel connection attempts, and the timeout of one in seconds.
 AT_ONCE, PATIENCE = 500, 5.0
 
-#: A call of gRPC with an empty message, to a method of Ray that changes nothing.
+#: gRPC methods of Ray that change nothing. They are called with an empty message.
 GRPC_METHODS = (
     "ray.rpc.NodeInfoGcsService/GetAllNodeInfo",
     "ray.rpc.NodeManagerService/GetNodeStats",
@@ -70,20 +70,20 @@ GRPC_METHODS = (
     "ray.rpc.RayletDriver/ClusterInfo",
 )
 EMPTY_MESSAGE = b"\0" * 5
-#: gRPC's numbers for a method that a server does not have, and for a question that lacks a credential.
+#: gRPC's status codes for an unknown method and for a request without a credential.
 UNIMPLEMENTED, UNAUTHENTICATED = "12", "16"
 
 
-#: How a server begins that speaks first, in the words of the table. ZeroMQ's greeting ends in the name of its security, which is NULL.
+#: First bytes of servers that send first, with the words of the table. ZeroMQ's greeting ends with the name of its security mechanism, which is NULL.
 GREETINGS = {b"SSH-": "an ssh banner", b"\xff\0\0\0\0\0\0\0\x01\x7f": "a greeting of ZeroMQ", b"": "accepts the connection, says nothing"}
 
 
-#: Where the API is reached, in the words of the table. In the lab that is the management network.
+#: The network of the API in the words of the table. In the lab it is the management network.
 API_NETWORK = "the network of `gb10_api_address`"
 
 
 class Row(t.NamedTuple):
-    """A row of the table in SECURITY.md: the roles that listen, the networks that they can be reached from, and what they answer."""
+    """A row of the table in SECURITY.md: the roles that listen, the networks from which they can be reached, and their answer."""
 
     name: str
     ports: range
@@ -93,7 +93,7 @@ class Row(t.NamedTuple):
 
 
 def ports_of(text: str) -> range:
-    """The ports that a cell names: one, a range, or all that the kernel gives out."""
+    """The ports in a cell of the table: one port, a range, or the kernel's ephemeral range."""
     numbers = [int(number) for number in re.findall(r"\d{2,5}", text)]
     return range(numbers[0], numbers[-1] + 1)
 
@@ -109,7 +109,7 @@ def table() -> list[Row]:
 
 
 async def open_ports(address: str) -> list[int]:
-    """Every TCP port of an address that accepts a connection, as a scanner finds them."""
+    """Scan an address for TCP ports that accept a connection."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def is_open(port: int) -> bool:
@@ -122,11 +122,11 @@ async def open_ports(address: str) -> list[int]:
             return True
 
     ports = range(1, 65536)
-    return [port for port, found in zip(ports, await asyncio.gather(*map(is_open, ports))) if found]
+    return [port for port, accepted in zip(ports, await asyncio.gather(*map(is_open, ports))) if accepted]
 
 
 def curl(address: str, port: int, path: str, *options: str, data: bytes | None = None) -> str:
-    """What a server answers, headers and trailers included; empty when it is no HTTP."""
+    """Return a server's answer with headers and trailers, empty if it is not HTTP."""
     done = subprocess.run(
         ["curl", "--silent", "--include", "--path-as-is", "--max-time", "3", *options, f"http://{address}:{port}{path}"],
         input=data, capture_output=True, timeout=30, check=False,
@@ -135,7 +135,7 @@ def curl(address: str, port: int, path: str, *options: str, data: bytes | None =
 
 
 def speaks_http2(address: str, port: int) -> bool:
-    """Whether a server answers the beginning of HTTP/2 with settings of its own, as every gRPC does."""
+    """Return whether a server answers the HTTP/2 preface with its settings, as every gRPC server does."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), PATIENCE) as connection:
         connection.settimeout(2.0)
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
@@ -144,14 +144,14 @@ def speaks_http2(address: str, port: int) -> bool:
 
 
 def grpc_status(address: str, port: int, method: str) -> str:
-    """gRPC's number for a question without a token, empty when this is no gRPC."""
+    """gRPC's status code for a request without a token, empty if the server is not gRPC."""
     options = ("--http2-prior-knowledge", "--header", "content-type: application/grpc", "--header", "te: trailers", "--data-binary", "@-")
-    found = re.search(r"^grpc-status: (\d+)", curl(address, port, f"/{method}", *options, data=EMPTY_MESSAGE), re.MULTILINE | re.IGNORECASE)
-    return found[1] if found else ""
+    match = re.search(r"^grpc-status: (\d+)", curl(address, port, f"/{method}", *options, data=EMPTY_MESSAGE), re.MULTILINE | re.IGNORECASE)
+    return match[1] if match else ""
 
 
 def greeting(address: str, port: int) -> bytes:
-    """What a server says by itself or to a line that it cannot know."""
+    """The first bytes that a server sends by itself or in answer to an empty line."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), PATIENCE) as connection:
         connection.settimeout(1.0)
         with contextlib.suppress(TimeoutError):
@@ -162,7 +162,7 @@ def greeting(address: str, port: int) -> bytes:
 
 
 def answer_of(address: str, port: int) -> str:
-    """What a port answers without a credential, in the words of the table."""
+    """A port's answer without a credential, in the words of the table."""
     if speaks_http2(address, port):
         statuses = {grpc_status(address, port, method) for method in GRPC_METHODS} - {""}
         return "refused" if statuses - {UNIMPLEMENTED} == {UNAUTHENTICATED} else f"gRPC {sorted(statuses)}"
@@ -170,24 +170,24 @@ def answer_of(address: str, port: int) -> str:
     if lines and lines[0].startswith("HTTP/"):
         code = lines[0].split()[1]
         return "refused" if code in ("401", "403") else f"HTTP {code}"
-    said = greeting(address, port)
-    return next((words for begin, words in GREETINGS.items() if said.startswith(begin)), repr(said))
+    received = greeting(address, port)
+    return next((words for begin, words in GREETINGS.items() if received.startswith(begin)), repr(received))
 
 
 def owner(lab: Lab, host: str, port: int) -> str:
-    """Who listens on a port of a node, for the message of a failure."""
+    """The process that listens on a port of a node, for an error message."""
     return lab.run(host, "ss", "-ltnpH", "sport", "=", f":{port}").strip()
 
 
 @pytest.fixture(scope="module")
 def scan(lab: Lab) -> dict[tuple[str, str, int], str]:
-    """(host, network, port) → answer, of all that listens while the cluster serves."""
+    """The answers of all listening ports while the cluster serves, by (host, network, port)."""
     lab.up()
     places = [(host, network, address) for host, networks in ADDRESSES.items() for network, address in networks.items()]
     there = [((host, network, port), address) for host, network, address in places for port in asyncio.run(open_ports(address))]
     with concurrent.futures.ThreadPoolExecutor(max_workers=16) as pool:
-        found = pool.map(lambda one: answer_of(one[1], one[0][2]), there)
-        return {place: answer for (place, _address), answer in zip(there, found)}
+        answers = pool.map(lambda entry: answer_of(entry[1], entry[0][2]), there)
+        return {place: answer for (place, _address), answer in zip(there, answers)}
 
 
 def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab: Lab, scan: dict[tuple[str, str, int], str]) -> None:
@@ -195,7 +195,7 @@ def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab:
     wrong, seen = [], set()
     for (host, network, port), answer in scan.items():
         fitting = [row for row in rows if port in row.ports and roles[host] in row.roles and network in row.networks]
-        # The kernel gives out ports of one range to several of them.
+        # Several rows share the kernel's ephemeral ports.
         own = [row for row in fitting if row.answer == answer]
         seen |= {(row.name, roles[host], network) for row in own}
         if not own:
@@ -208,22 +208,22 @@ def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab:
 
 @pytest.mark.usefixtures("live_cluster")
 def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
-    """All that the engine lists, with every method, and those that act without a body: here no request is served."""
+    """All routes that the engine lists, with every method, and routes that act without a body. None serves a request."""
     address, port = ADDRESSES[HEAD]["management"], 8000
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
     document = curl(address, port, "/openapi.json", "--header", f"Authorization: Bearer {key}")
     listed = json.loads(document[document.index("{"):])["paths"]
     assert {"/scale_elastic_ep", "/invocations", "/tokenize", "/v1/chat/completions"} <= set(listed)
-    asked = {(method.upper(), re.sub(r"\{[^}]*\}", "x", path)) for path, methods in listed.items() for method in methods}
-    asked |= {(method, path) for path in ("/metrics", "/docs", "/redoc", "/openapi.json", "//metrics", "/metrics/") for method in ("GET", "HEAD", "POST")}
-    asked |= {("GET", path) for path in ("/v1/../metrics", "/health/../metrics", "/health/", "/health%2f", "/health;x", "/Health", "/%6detrics")}
-    asked |= {(method, "/sleep") for method in ("POST", "PUT", "OPTIONS", "TRACE", "CONNECT")}
+    requests = {(method.upper(), re.sub(r"\{[^}]*\}", "x", path)) for path, methods in listed.items() for method in methods}
+    requests |= {(method, path) for path in ("/metrics", "/docs", "/redoc", "/openapi.json", "//metrics", "/metrics/") for method in ("GET", "HEAD", "POST")}
+    requests |= {("GET", path) for path in ("/v1/../metrics", "/health/../metrics", "/health/", "/health%2f", "/health;x", "/Health", "/%6detrics")}
+    requests |= {(method, "/sleep") for method in ("POST", "PUT", "OPTIONS", "TRACE", "CONNECT")}
     statuses = {}
-    for method, path in sorted(asked - {("GET", "/health"), ("HEAD", "/health")}):
+    for method, path in sorted(requests - {("GET", "/health"), ("HEAD", "/health")}):
         options = ("--head",) if method == "HEAD" else ("--request", method)
         statuses[method, path] = curl(address, port, path, *options).split(" ", 2)[1:2]
-    # The server itself refuses what is no request that it could pass on.
-    assert {one for one, status in statuses.items() if status not in (["401"], ["400"])} == set()
+    # The server itself answers malformed requests with 400.
+    assert {request for request, status in statuses.items() if status not in (["401"], ["400"])} == set()
     assert curl(address, port, "/health").startswith("HTTP/1.1 200")
     assert curl(address, port, "/metrics", "--header", f"Authorization: Bearer {key}").startswith("HTTP/1.1 200")
     for wrong in (f"Bearer {key}x", f"Basic {key}", key, "Bearer"):
@@ -238,18 +238,18 @@ def test_who_answers_in_place_of_the_engine_is_not_sent_the_key(lab: Lab) -> Non
     ask = [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-m", "gb10.cluster.vllm_serve_info"]
     ask += ["-a", f"probe=true api_key_file={KEY_FILE}"]
 
-    def asked() -> dict[str, t.Any]:
+    def engine_info() -> dict[str, t.Any]:
         env = {**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
         done = subprocess.run(ask, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=True)
         return json.loads(done.stdout[done.stdout.index("=> {") + 3:])
 
-    before = asked()
+    before = engine_info()
     assert before["key_withheld"] == "" and before["completion"]
     try:
         with listening(lab, HEAD, THIEF_PORT, THIEF):
             lab.run(HEAD, "iptables", "--insert", *led)
             try:
-                found, played = asked(), lab.play("status")
+                info, played = engine_info(), lab.play("status")
             finally:
                 lab.run(HEAD, "iptables", "--delete", *led)
             came = lab.run(HEAD, "cat", TAKEN)
@@ -257,15 +257,15 @@ def test_who_answers_in_place_of_the_engine_is_not_sent_the_key(lab: Lab) -> Non
         lab.run(HEAD, "rm", "-f", TAKEN)
     assert "GET /health" in came and "GET /metrics" in came, "no other process answered in its place, so this proves nothing"
     assert "authorization" not in came.lower() and key not in came and "POST" not in came
-    assert "the API's key was not sent" in found["key_withheld"] and "the API's key was not sent" in found["progress"]["withheld"]
-    assert found["completion"] is None and found["requests_running"] is None
+    assert "the API's key was not sent" in info["key_withheld"] and "the API's key was not sent" in info["progress"]["withheld"]
+    assert info["completion"] is None and info["requests_running"] is None
     assert "it was not asked for a token: the API's key was not sent" in played.said and key not in played.stdout + json.dumps(played.events)
-    assert asked()["completion"], "with its port its own again it serves"
+    assert engine_info()["completion"], "with its port its own again it serves"
 
 
 @pytest.mark.usefixtures("live_cluster")
 def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: Lab) -> None:
-    """As a former version of the collection started it: the same arguments, and an order that says nothing of a guard."""
+    """As an earlier version of the collection started it: the same arguments, and an order without a guard."""
     order, old = lab.json(HEAD, ENGINE_JSON), "20260101T000000Z-0001"
     lab.run(HEAD, *LAUNCHER, "stop", *SPEC)
     former = {**{name: value for name, value in order.items() if name != "guard"}, "run_id": old, "log_path": f"/var/log/gb10/engine/{old}.log"}
@@ -284,10 +284,10 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
 
 # --- secrets ------------------------------------------------------------------------------------------------------------------
 
-#: What every planted secret begins with. Nothing else on the nodes holds it.
+#: The prefix of every planted secret. Nothing else on the nodes contains it.
 PLANTED = "pl4nted"
 
-#: Many shapes; ``{}`` stands for the secret.
+#: Many shapes of text with a secret, which replaces ``{}``.
 SHAPES = (
     "--api-key {}A {}B",
     "--hf-token=-{}",
@@ -310,12 +310,12 @@ SHAPES = (
     "sshpass -p {} ssh mirror.lan",
 )
 
-#: Programs of a user's own that the collection takes for an engine, for a tenant and for who holds a port.
+#: A user's own program, which the collection sees as an engine, as a tenant and as the process on a port.
 STRANGER = "import socket, sys, time\nheld = socket.create_server(('0.0.0.0', int(sys.argv[-1])))\ntime.sleep(600)\n"
 
 
 def planted(place: str) -> list[str]:
-    """The shapes, each with a secret of its own."""
+    """The shapes, each with a different secret."""
     return [shape.replace("{}", f"{PLANTED}-{place}-{number}-x") for number, shape in enumerate(SHAPES)]
 
 
@@ -325,7 +325,7 @@ def engine_log(lab: Lab) -> str:
 
 @pytest.fixture
 def plantation(lab: Lab) -> t.Iterator[None]:
-    """Each shape on the head three times: in processes of a user's own, in files that list variables, and in logs; and the cluster's key in the log."""
+    """Each shape is three times on the head: in a user's own processes, in files with variables, and in logs. The log also contains the cluster's key."""
     lab.up()
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
     log = engine_log(lab)
@@ -355,44 +355,44 @@ def plantation(lab: Lab) -> t.Iterator[None]:
 
 
 def leaks(text: str, key: str) -> list[str]:
-    """The lines of a text that hold what must not leave the nodes."""
+    """The lines of a text with a planted secret or the key."""
     return [line[:400] for line in text.splitlines() if PLANTED in line or key in line]
 
 
 @pytest.mark.usefixtures("plantation")
 def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
-    found = {}
+    findings = {}
     for playbook, tags in (("doctor", "stacks"), ("doctor", ""), ("status", ""), ("status", "logs"), ("nemotron_tp2", "")):
         record = tmp_path / f"{playbook}-{tags}"
         token = secret_file(lab, f"{PLANTED}-input")
         played = lab.play(playbook, tags=tags, verbosity=4, gb10_records_dir=str(record), gb10_hf_token_file=token)
         events = json.dumps(played.events)
-        found[f"{playbook} {tags}: output at -vvvv"] = leaks(played.stdout, key)
-        found[f"{playbook} {tags}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
-        found.update({f"{path}": leaks(path.read_text(encoding="utf-8"), key) for path in record.rglob("*") if path.is_file()})
+        findings[f"{playbook} {tags}: output at -vvvv"] = leaks(played.stdout, key)
+        findings[f"{playbook} {tags}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
+        findings.update({f"{path}": leaks(path.read_text(encoding="utf-8"), key) for path in record.rglob("*") if path.is_file()})
         if tags == "stacks":
-            # What is planted was seen, or nothing is shown by this.
+            # The planted texts were seen, otherwise this test would prove nothing.
             assert "org/model" in events and "VLLM_EXTRA_9" in events and "<secret>" in events
     logs = subprocess.run(
         [Path(sys.executable).with_name("ansible"), HEAD, "-i", INVENTORY, "-b", "-vvvv", "-m", "gb10.cluster.node_logs", "-a", f"dest={tmp_path}/logs"],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    found["logs: output"] = leaks(logs.stdout + logs.stderr, key)
+    findings["logs: output"] = leaks(logs.stdout + logs.stderr, key)
     gathered = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "logs").rglob("*") if path.is_file()}
-    found.update({f"logs: {name}": leaks(text, key) for name, text in gathered.items()})
+    findings.update({f"logs: {name}": leaks(text, key) for name, text in gathered.items()})
     assert gathered["engine.log"].count("<secret") >= len(SHAPES)
     for host in (HEAD, WORKER):
         for name in lab.containers(host):
-            found[f"docker inspect {name}"] = leaks(json.dumps(lab.inspect(host, name), indent=1), key)
-        # Nor does anything of ours keep them on a node, but the log that they were planted in.
+            findings[f"docker inspect {name}"] = leaks(json.dumps(lab.inspect(host, name), indent=1), key)
+        # No file of the collection keeps them on a node, except the log in which they were planted.
         kept = lab.run(host, "grep", "-rlF", "-e", PLANTED, "-e", key, "/var/log/gb10", "/var/lib/gb10", check=False).split()
-        found[f"kept on {host}"] = [path for path in kept if path != engine_log(lab)]
-    assert {place: lines for place, lines in found.items() if lines} == {}
+        findings[f"kept on {host}"] = [path for path in kept if path != engine_log(lab)]
+    assert {place: lines for place, lines in findings.items() if lines} == {}
 
 
 def test_secrets_in_settings_are_refused_and_shown_nowhere(lab: Lab) -> None:
-    """Those that would stand in a container's configuration, as AWX sees it; that no host is contacted, and the other settings, has test_inputs.py."""
+    """Secrets that would be in a container's configuration, with the output as AWX sees it. test_inputs.py covers contacts and the other settings."""
     played = lab.play(verbosity=4, gb10_env={f"EXTRA_{number}": line for number, line in enumerate(planted("input"))})
     assert played.rc != 0
     assert all(f"gb10_env.EXTRA_{number}: holds what looks like a password, a token or a key" in played.said for number in range(len(SHAPES)))
@@ -404,7 +404,7 @@ def test_ray_refuses_a_question_without_the_token(lab: Lab) -> None:
     played = lab.play(tags="ray")
     assert played.rc == 0, played.failures
     assert "requests without the token" in played.said
-    # Nor does it accept a foreign one.
+    # It does not accept another token either.
     head = f"{ADDRESSES[HEAD]['fabric']}:6379"
     program = (
         "import os, sys; os.environ.pop('RAY_AUTH_TOKEN_PATH', None); os.environ['RAY_AUTH_TOKEN'] = 'another-token-of-32-letters-or-so'\n"

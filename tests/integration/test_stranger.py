@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a user sees who only installed the tarball and has two host names: the doctor beside a stack that was started by hand, init, preflight.
+"""What a user with only the installed tarball and two host names sees: the doctor beside a stack that was started by hand, init, preflight.
 
-No inventory of ours, no clone: another directory, an empty ansible.cfg, and ssh as a person's own configuration would have it.
+There is no inventory of the collection and no clone: another directory, an empty ansible.cfg, and ssh settings as in a person's own configuration.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .lab import HEAD, INVENTORY, RECORD_SCHEMA, ROOT, WORKER, Lab
 from .making import IMAGE
 
 MODEL = "/root/.cache/huggingface/hub/models--gb10-lab--tiny-llama/snapshots/0123456789abcdef0123456789abcdef01234567"
-#: A variable that one rank has and the other one has not.
+#: A variable that only one of the ranks has.
 VARIABLE = "NCCL_DEBUG"
 STARTED = ("stranger-head", "stranger-worker")
 
 
 @dataclasses.dataclass
 class Output:
-    """What a command printed, and how it ended."""
+    """The output and the return code of a command."""
 
     rc: int
     text: str
@@ -59,7 +59,7 @@ class Stranger:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "ANSIBLE_COLLECTIONS_PATH": str(place / "installed"),
             "ANSIBLE_FORCE_COLOR": "false",
-            # In place of a person's own ~/.ssh.
+            # These replace a person's own ~/.ssh.
             "ANSIBLE_REMOTE_USER": "spark",
             "ANSIBLE_PRIVATE_KEY_FILE": str(lab / "id_ed25519"),
             "ANSIBLE_SSH_COMMON_ARGS": f"-o UserKnownHostsFile={lab / 'known_hosts'} -o IdentitiesOnly=yes",
@@ -100,7 +100,7 @@ def address(lab: Lab, host: str, interface: str) -> str:
     return shown[0]["addr_info"][0]["local"]
 
 
-#: Asks the engine until it answers; ends with 1 when it does not for a while.
+#: Asks the engine until it answers. Ends with 1 if it does not answer for two minutes.
 ASK = """
 import time, urllib.request
 end = time.monotonic() + 120
@@ -118,7 +118,7 @@ print("ready")
 
 @contextlib.contextmanager
 def stack_by_hand(lab: Lab) -> t.Iterator[None]:
-    """Ray and an engine as people start them by hand: docker run on each node, and one variable that only the worker got."""
+    """Run Ray and an engine as people start them by hand: docker run on each node, with one variable that only the worker has."""
     fabric = {host: address(lab, host, "eth1") for host in (HEAD, WORKER)}
     docker = ("docker", "run", "--detach", "--network=host", "--shm-size=1g", "--volume=/home/spark/.cache/huggingface:/root/.cache/huggingface")
     settings = ("RAY_AUTH_MODE=disabled", "OMP_NUM_THREADS=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "GLOO_SOCKET_IFNAME=eth1")
@@ -133,9 +133,9 @@ def stack_by_hand(lab: Lab) -> t.Iterator[None]:
             env = [f"--env={setting}" for setting in (*settings, f"VLLM_HOST_IP={fabric[host]}", *extra[host])]
             lab.run(host, *docker, *env, f"--name={names[host]}", IMAGE, *ray, f"--node-ip-address={fabric[host]}", *own[host])
         lab.run(HEAD, "docker", "exec", "--detach", names[HEAD], *engine, *limits)
-        # A busy machine takes its time.
-        said = (lab.run(HEAD, "docker", "exec", names[HEAD], "python3", "-c", ASK, check=False) for _try in range(5))
-        assert any("ready" in answer for answer in said), "the engine that was started by hand never answered"
+        # A busy machine may need several attempts.
+        answers = (lab.run(HEAD, "docker", "exec", names[HEAD], "python3", "-c", ASK, check=False) for _try in range(5))
+        assert any("ready" in answer for answer in answers), "the engine that was started by hand never answered"
         yield
     finally:
         for host, name in names.items():
@@ -144,39 +144,39 @@ def stack_by_hand(lab: Lab) -> t.Iterator[None]:
 
 def test_the_doctor_finds_a_variable_that_one_rank_has_and_the_other_has_not(lab: Lab, stranger: Stranger) -> None:
     with stack_by_hand(lab):
-        said = stranger.playbook("doctor", gb10_pid_namespace="host")
-        assert said.rc == 0, said.text
-        assert said.changes() == 0
+        output = stranger.playbook("doctor", gb10_pid_namespace="host")
+        assert output.rc == 0, output.text
+        assert output.changes() == 0
         record = stranger.record("doctor.json")
-        found = {found["id"]: found for found in record["findings"]}
-        assert VARIABLE in found["stack.env_same"]["message"] and "INFO" in found["stack.env_same"]["message"], said.text
-        assert VARIABLE in found["stack.env_same"]["remedy"]
-        assert found["stack.api_closed"]["verdict"] == "warn"
+        findings = {finding["id"]: finding for finding in record["findings"]}
+        assert VARIABLE in findings["stack.env_same"]["message"] and "INFO" in findings["stack.env_same"]["message"], output.text
+        assert VARIABLE in findings["stack.env_same"]["remedy"]
+        assert findings["stack.api_closed"]["verdict"] == "warn"
         assert record["verdict"] in ("block", "unknown")
         assert any("vllm serve" in line for line in record["found"]) and any("rank" in line for line in record["found"])
 
-        # Without sudo it still says what it can see, and what it cannot.
+        # Without sudo it still reports what it can see and what it cannot.
         plain = stranger.playbook("doctor", gb10_become=False)
         assert plain.rc == 0, plain.text
         record = stranger.record("doctor.json")
         assert record["counts"]["unknown"] > 0 and any("vllm serve" in line for line in record["found"])
 
-        # Nothing is loaded next to an engine, no matter who started it.
+        # The probe creates no load beside an engine, no matter who started it.
         refused = lab.play("doctor", tags="fabric")
         assert refused.rc != 0 and "serves" in refused.failures, refused.stdout
 
 
 def test_the_doctor_where_nothing_runs(lab: Lab, stranger: Stranger) -> None:
-    said = stranger.playbook("doctor", gb10_pid_namespace="host")
-    assert said.rc == 0, said.text
-    assert not any(found["id"].startswith(("stack.", "ray.")) for found in stranger.record("doctor.json")["findings"])
+    output = stranger.playbook("doctor", gb10_pid_namespace="host")
+    assert output.rc == 0, output.text
+    assert not any(finding["id"].startswith(("stack.", "ray.")) for finding in stranger.record("doctor.json")["findings"])
 
 
 def test_a_verdict_from_two_host_names_without_editing_a_file(lab: Lab, stranger: Stranger) -> None:
-    # Where this lab's simulated hardware is; two Sparks need no such variable.
+    # The paths of this lab's simulated hardware. Real Sparks need no such variable.
     roots = {"sysfs_root": "/run/gb10-lab/sys", "kernel_log": "/run/gb10-lab/kernel.log"}
-    said = stranger.playbook("init", gb10_node_roots=roots)
-    assert said.rc == 0, said.text
+    output = stranger.playbook("init", gb10_node_roots=roots)
+    assert output.rc == 0, output.text
     written = stranger.place / "gb10-inventory"
     hosts = yaml.safe_load((written / "hosts.yml").read_text(encoding="utf-8"))
     assert address(lab, HEAD, "eth1") in json.dumps(hosts) and address(lab, WORKER, "eth1") in json.dumps(hosts)
@@ -186,7 +186,7 @@ def test_a_verdict_from_two_host_names_without_editing_a_file(lab: Lab, stranger
     judged = stranger.playbook("doctor", inventory=str(written), gb10_node_roots=roots, gb10_pid_namespace="host")
     record = stranger.record("gb10-preflight.json")
     assert judged.changes() == 0
-    # The lab's nodes are no Sparks: a profile for 128 GB is refused, and the message says so.
+    # The lab's nodes are not Sparks, so a profile for 128 GB is refused with a message.
     assert record["verdict"] == "block"
-    (refused, _other) = [found for found in record["findings"] if found["id"] == "memory.class"]
+    (refused, _other) = [finding for finding in record["findings"] if finding["id"] == "memory.class"]
     assert refused["message"] in re.sub(r"\s+", " ", judged.text)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A sweep is set up once, is silent while all is well, and tells once of a companion, a node or an engine that is gone, and once of its return.
+"""A sweep is set up once and is silent while all is well. It reports once that a companion, a node or an engine is gone, and once that it is back.
 
-Alerts go to a listener on the worker, over the network. The companion is a stand-in (tests/lab/companion) that sends nothing.
+Alerts go over the network to a listener on the worker. The companion is a stand-in (tests/lab/companion) that sends nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
 
-#: What is stopped and started of the companion, and of the listener.
+#: The units of the companion and of the listener.
 SPEECH, LISTENER = "gb10lab-sweep-speech.service", "gb10lab-listener.service"
 PLACE, CAME = "/var/lib/gb10-lab/sweep", "/var/lib/gb10-lab/sweep/came.jsonl"
 SPEECH_TEXT = f"""[Unit]
@@ -26,7 +26,7 @@ Description=Stand-in for speech recognition
 [Service]
 ExecStart=/usr/bin/python3 {PLACE}/standin.py --port 8766 --path /health
 """
-#: Keeps what is posted, a line of JSON each, and answers what the file `status` says.
+#: Keeps each posted message as a line of JSON, and answers with the status from the file `status`.
 LISTENER_TEXT = f"""
 import http.server, os
 class Take(http.server.BaseHTTPRequestHandler):
@@ -40,7 +40,7 @@ class Take(http.server.BaseHTTPRequestHandler):
         pass
 http.server.ThreadingHTTPServer(("", 9477), Take).serve_forever()
 """
-#: Of this run alone, so that no journal has it from an earlier one.
+#: Different in each run, so that no journal contains it from an earlier run.
 SECRET = f"planted-{secrets.token_hex(8)}"
 #: Asks the companion, and prints what it answers.
 ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8766/health', timeout=5).read())"
@@ -48,11 +48,11 @@ DECLARED = {"name": "asr", "unit": SPEECH, "port": 8766, "health_path": "/health
 
 
 class Swept:
-    """The nodes with a sweep, and the listener that it tells."""
+    """The nodes with a sweep, and the listener that gets its alerts."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        # A node has a bridge of Docker's own beside, which is another one on each.
+        # Not the address of Docker's own bridge, which every node has separately.
         address = json.loads(lab.run(WORKER, "ip", "-json", "-4", "address", "show", "eth0"))[0]["addr_info"][0]["local"]
         self.variables: dict[str, t.Any] = {
             "gb10_sweep_alerts": [{"type": "webhook", "url": f"http://{address}:9477/hook/{SECRET}", "allow_http": True}],
@@ -63,18 +63,18 @@ class Swept:
         return self.lab.play("protect", tags="sweep", check=check, verbosity=verbosity, **{**self.variables, **variables})
 
     def sweep(self, host: str) -> str:
-        """Have a node sweep now, and return what its journal got of it."""
+        """Run the sweep of a node now, and return its lines in the journal."""
         began = self.lab.run(host, "date", "+%s.%N").strip()
         self.lab.run(host, "systemctl", "start", "gb10-sweep.service", check=False)
         return self.lab.run(host, "journalctl", "--unit=gb10-sweep.service", "--no-pager", "--output=cat", f"--since=@{began}")
 
     def came(self) -> list[dict[str, t.Any]]:
-        """All that the listener got so far."""
+        """All messages that the listener has received so far."""
         return [json.loads(line) for line in self.lab.run(WORKER, "sh", "-c", f"cat {CAME} 2>/dev/null", check=False).splitlines()]
 
     def told(self, host: str) -> list[str]:
-        """The kinds of what a node told so far."""
-        return [one["kind"] for one in self.came() if one["node"] == host and one["kind"] != "test"]
+        """The kinds of the messages from a node so far, without tests."""
+        return [message["kind"] for message in self.came() if message["node"] == host and message["kind"] != "test"]
 
     def forget(self) -> None:
         self.lab.run(WORKER, "rm", "-f", CAME, f"{PLACE}/status")
@@ -105,7 +105,7 @@ def swept(lab: Lab) -> t.Iterator[Swept]:
 
 @pytest.fixture
 def off(swept: Swept) -> Swept:
-    """The mode off with its companion, swept, and all well."""
+    """Nodes in the mode off with its companion and a sweep that reports no problem."""
     changed = swept.lab.play("mode", gb10_mode="off", **swept.variables)
     assert changed.rc == 0, changed.failures
     up = swept.play()
@@ -118,8 +118,8 @@ def off(swept: Swept) -> Swept:
 
 def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     lab = swept.lab
-    said = swept.play(check=True)
-    assert said.rc == 0 and set(said.changed) == {HEAD, WORKER}, said.failures
+    checked = swept.play(check=True)
+    assert checked.rc == 0 and set(checked.changed) == {HEAD, WORKER}, checked.failures
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /etc/systemd/system/gb10-sweep.timer && echo there || echo no such")
 
     first = swept.play(verbosity=3)
@@ -132,8 +132,8 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
 
     tested = swept.play(gb10_sweep="test")
     assert tested.rc == 0 and tested.changed == {}, tested.failures
-    assert sorted(one["node"] for one in swept.came() if one["kind"] == "test") == [HEAD, WORKER]
-    # A mail program writes to its spool, which the unit has to let it.
+    assert sorted(message["node"] for message in swept.came() if message["kind"] == "test") == [HEAD, WORKER]
+    # A mail program writes to its spool, which the unit must allow.
     mail = {"type": "mail", "command": ["/usr/bin/tee", "-a", f"{PLACE}/mailbox"], "to": "root"}
     mailed = swept.play(gb10_sweep="test", gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
     assert mailed.rc == 0 and f"Subject: gb10 on {HEAD}: test of an alert" in lab.run(HEAD, "cat", f"{PLACE}/mailbox"), mailed.failures
@@ -147,7 +147,7 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     assert "sweep: active; last" in lab.play("status").said
     for host in (HEAD, WORKER):
         assert lab.run(host, "stat", "-c", "%a %U", "/etc/gb10/secrets/_sweep/webhook", "/etc/gb10/secrets/_sweep").split("\n")[:2] == ["600 root", "700 root"]
-        # In brackets, so that the search does not find itself.
+        # With brackets the pattern does not match the search's own command line.
         pattern = f"{SECRET[:-1]}[{SECRET[-1]}]"
         where = "/etc/systemd /var/lib/gb10/_sweep /var/log/gb10 /proc/[0-9]*/cmdline"
         assert lab.run(host, "sh", "-c", f"grep -rl '{pattern}' {where} 2>/dev/null; journalctl --no-pager | grep '{pattern}'", check=False) == ""
@@ -216,7 +216,7 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
 
 
 def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
-    """No mode is declared: what runs counts until a person stops it."""
+    """Without a declared mode, a running service is expected until a person stops it."""
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     try:

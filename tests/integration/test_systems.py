@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whole systems that owners reported, by the example inventories: each comes up with what stands beside it, changes nothing twice, and goes."""
+"""Whole systems that owners reported, from the example inventories. Each comes up with its companions, is unchanged by a second run, and is removed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ NONE: dict[str, set[str]] = {HEAD: set(), WORKER: set()}
 
 @pytest.fixture
 def likeness(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[t.Callable[..., Likeness]]:
-    """Makes the likeness of an example on nodes where nothing runs."""
+    """Yields a function that creates the likeness of an example on nodes where nothing runs."""
     lab.down()
     with contextlib.ExitStack() as made:
 
         def make(example: str, **options: t.Any) -> Likeness:
-            one = Likeness(tmp_path_factory.mktemp(example), example, **options)
-            made.callback(one.remove)
-            one.lay()
-            assert not one.holding() and one.engines() == NONE
-            return one
+            system = Likeness(tmp_path_factory.mktemp(example), example, **options)
+            made.callback(system.remove)
+            system.lay()
+            assert not system.holding() and system.engines() == NONE
+            return system
 
         yield make
 
@@ -39,11 +39,11 @@ def likeness(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[t
 def test_two_engines_with_speech_and_ollama_beside_them(likeness: t.Callable[..., Likeness]) -> None:
     """Two models, speech recognition, speech synthesis and a small model to fall back on: five services of single nodes."""
     system = likeness("two_services")
-    beside = {(host, one["name"]) for host, companions in system.companions.items() for one in companions}
+    beside = {(host, companion["name"]) for host, companions in system.companions.items() for companion in companions}
     assert len(beside) == 3
-    said = system.check().said
-    assert all(f"up: {host} on {host}" in said for host in (HEAD, WORKER)), said[-2000:]
-    assert f"companions: asr on {HEAD}, ollama on {HEAD}, tts on {WORKER}" in said
+    printed = system.check().said
+    assert all(f"up: {host} on {host}" in printed for host in (HEAD, WORKER)), printed[-2000:]
+    assert f"companions: asr on {HEAD}, ollama on {HEAD}, tts on {WORKER}" in printed
 
     system.change()
     assert system.engines() == {host: {host} for host in (HEAD, WORKER)}
@@ -77,8 +77,8 @@ def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.C
     system.change()
     assert system.answering() == judges and system.engines() == NONE
 
-    said = system.check("cluster").said
-    assert f"Mode: off -> cluster up: {PAIR} on {HEAD}, {WORKER}, profile lab_tiny_tp2 without: judge on {HEAD}, judge on {WORKER}" in said
+    printed = system.check("cluster").said
+    assert f"Mode: off -> cluster up: {PAIR} on {HEAD}, {WORKER}, profile lab_tiny_tp2 without: judge on {HEAD}, judge on {WORKER}" in printed
 
     def look() -> None:
         assert not system.holding() and not system.answering()
@@ -90,11 +90,11 @@ def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.C
     assert "judged: " in played.said and "the cluster works" in played.said
     report = played.stat("gb10_mode_report")
     assert (report["lease"]["exit_code"], report["lease"]["before"], report["lease"]["during"], report["lease"]["after"]) == (0, "off", "cluster", "off")
-    # What the pair had is back before the judges are.
-    memory = {one["node"]: one["verdict"] for one in played.stat("gb10_teardown") if one["id"] == "memory.back"}
+    # The pair's memory is free again before the judges start.
+    memory = {finding["node"]: finding["verdict"] for finding in played.stat("gb10_teardown") if finding["id"] == "memory.back"}
     assert (memory, played.stat("gb10_verdict")) == ({HEAD: "pass", WORKER: "pass"}, "pass"), played.said[-4000:]
     order = [("teardown", "Watch the memory until it is back"), ("companions", "Start the containers")]
-    assert [one for one in played.tasks() if one in order] == order
+    assert [task for task in played.tasks() if task in order] == order
     assert system.answering() == judges and system.engines() == NONE and system.modes() == {("off", "settled")}
     system.unchanged()
 

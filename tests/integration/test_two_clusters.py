@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two clusters in one inventory do not touch each other: alpha on the nodes of the one lab, beta on those of the other."""
+"""Two clusters in one inventory do not affect each other: alpha on the nodes of one lab, beta on those of the other."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ with request.urlopen(request.Request(sys.argv[1], json.dumps(body).encode(), hea
 
 
 class Both:
-    """Both labs as one inventory that holds two clusters."""
+    """Both labs as one inventory with two clusters."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
     @staticmethod
     def inventory() -> dict[str, t.Any]:
-        """What a user adds to the hosts to make two clusters of them. Heads and workers stay in the groups of all clusters."""
+        """The groups that a user adds to split the hosts into two clusters. Heads and workers stay in the groups of all clusters."""
         return {name: {"hosts": dict.fromkeys(LABS[CLUSTERS[name]], {}), "vars": {"gb10_cluster_name": name}} for name in CLUSTERS}
 
     def play(self, name: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> Play:
-        """Run a playbook on one of the clusters; no host of the other may be reached."""
+        """Run a playbook on one of the clusters, and assert that no host of the other is contacted."""
         played = self._lab.play(playbook, gb10_cluster_group=name, **variables)
         assert played.rc == 0, played.failures
         assert played.hosts <= {*LABS[CLUSTERS[name]], "localhost"}
         return played
 
     def look(self, name: str) -> dict[str, t.Any]:
-        """All that another cluster's play could disturb: containers, the engine's process, files of ours and secrets."""
+        """Everything that another cluster's play could disturb: containers, the engine's processes, the collection's files and secrets."""
         seen = {}
         for host in LABS[CLUSTERS[name]]:
             ids = self._lab.run(host, "docker", "ps", "--all", "--quiet", "--no-trunc").split()
             states = json.loads(self._lab.run(host, "docker", "inspect", *ids)) if ids else []
             files = self._lab.run(host, "find", "/var/lib/gb10", "/etc/gb10", "-type", "f", "-exec", "sha256sum", "{}", "+")
-            # Only the start of a program that runs: the programs that a look itself starts come and go.
+            # Only the pids of long-running programs, because the programs that this check starts end again.
             engines = self._lab.run(host, "pgrep", "--full", "--list-full", "vllm serve|VLLM::|raylet", check=False)
             seen[host] = {
                 "containers": {state["Name"]: (state["Id"], state["State"]["StartedAt"], state["State"]["Status"]) for state in states},
@@ -61,7 +61,7 @@ class Both:
         return seen
 
     def answer(self, name: str) -> str:
-        """What the cluster says to a question."""
+        """Return the cluster's answer to a question."""
         head = LABS[CLUSTERS[name]][0]
         run = self._lab.json(head, f"/var/lib/gb10/{name}/run/run.json")
         url = f"http://{run['api_address']}:{run['api_port']}/v1/chat/completions"
@@ -85,7 +85,7 @@ def fixture_both(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Both]:
 
 @pytest.fixture(scope="module", name="alone")
 def fixture_alone(both: Both) -> dict[str, t.Any]:
-    """What the first cluster looks like while it serves alone; afterwards the second one serves too."""
+    """The state of the first cluster while it serves alone. Afterwards the second one serves too."""
     both.play("alpha", gb10_allow="restart")
     assert "the cluster works" in both.answer("alpha")
     alone = both.look("alpha")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A single's unit brings it back after a clean reboot without anybody, says why not after another one, and leaves what is not its own."""
+"""The unit of a single-node service restarts it after a clean reboot, gives the reason when it does not, and leaves other files alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from .lab import INVENTORY, WORKER, Lab
 from .making import cut_power, reboot
 
-#: The single's node and its settings. The other node of the lab is not reached.
+#: The service's node and its settings. The other node of the lab is not contacted.
 NODE = WORKER
 SINGLE = {"gb10_single": NODE, "gb10_profile": "lab_tiny_one"}
 
@@ -35,7 +35,7 @@ def state(lab: Lab, host: str, cluster: str) -> dict[str, t.Any]:
 
 
 def await_state(lab: Lab, host: str, name: str, wanted: t.Callable[[], bool], seconds: float = 300) -> None:
-    """Wait until it is as wanted; ``name`` is the unit whose journal tells why it is not."""
+    """Wait until ``wanted`` is true. The error message contains the journal of the unit ``name``."""
     end = time.monotonic() + seconds
     while not wanted():
         journal = lab.run(host, "journalctl", "--no-pager", "--lines=40", "--output=cat", "-u", name, check=False)
@@ -44,7 +44,7 @@ def await_state(lab: Lab, host: str, name: str, wanted: t.Callable[[], bool], se
 
 
 def await_settled(lab: Lab, host: str, name: str) -> str:
-    """Wait until the unit of a node that boots has come up or failed."""
+    """Wait until the unit on a booting node is active or failed, and return its state."""
     await_state(lab, host, name, lambda: active(lab, host, name) in SETTLED)
     return active(lab, host, name)
 
@@ -57,7 +57,7 @@ def serves(lab: Lab, **variables: t.Any) -> bool:
 
 @pytest.fixture(scope="module")
 def single(lab: Lab) -> t.Iterator[None]:
-    """A single with an enabled unit on one node."""
+    """A single-node service with an enabled unit."""
     lab.clear()
     played = lab.play("serve", **SINGLE, gb10_unit="enabled")
     assert played.rc == 0, played.failures
@@ -94,13 +94,13 @@ def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
     assert lab.play("serve", **SINGLE, gb10_unit="enabled").changed == {}
 
 
-#: A specification that is written well after what writes it has begun, as one that is triggered again does; and one that never is.
+#: A specification that is written long after its service has started, as by a service that is triggered again, and one that is never written.
 LATE, NEVER = ("exec", "sleep 15; install -D -m 0644 /usr/share/gb10-lab/cdi/nvidia.yaml /run/cdi/nvidia.yaml"), ("oneshot", "false")
 
 
 @contextlib.contextmanager
 def writing(lab: Lab, how: tuple[str, str]) -> t.Iterator[None]:
-    """The specification of the GPU is written in another way at the next boots."""
+    """Change how the GPU's specification is written at the next boots."""
     place = "/etc/systemd/system/nvidia-cdi-refresh.service.d"
     lab.run(NODE, "mkdir", place)
     lab.write(NODE, f"{place}/lab.conf", f'[Service]\nType={how[0]}\nExecStart=\nExecStart=/bin/sh -c "{how[1]}"\n')
@@ -114,7 +114,7 @@ def writing(lab: Lab, how: tuple[str, str]) -> t.Iterator[None]:
 @pytest.mark.skipif(INVENTORY.name == "lab", reason="this lab's engine knows no devices by CDI")
 @pytest.mark.usefixtures("single")
 def test_the_gpu_comes_by_its_specification_after_every_boot(lab: Lab) -> None:
-    """It is on a tmpfs and written after multi-user.target, as by NVIDIA's toolkit 1.19.0: a unit that the target waits for never sees it."""
+    """As with NVIDIA's toolkit 1.19.0, it is on a tmpfs and written after multi-user.target, so a unit that the target waits for never sees it."""
 
     def given() -> str:
         return lab.inspect(NODE, f"gb10-{NODE}-head")["HostConfig"]["DeviceRequests"][0]["Driver"]
@@ -127,7 +127,7 @@ def test_the_gpu_comes_by_its_specification_after_every_boot(lab: Lab) -> None:
         assert (await_settled(lab, NODE, unit(NODE)), given()) == ("active", "cdi")
     with writing(lab, NEVER):
         reboot(NODE)
-        # The container that ended stays, and with it the sign of how it had its GPU.
+        # The ended container stays, and still shows how it got its GPU.
         assert (await_settled(lab, NODE, unit(NODE)), given()) == ("failed", "cdi")
         assert "still has no nvidia.com/gpu=all among its devices" in state(lab, NODE, NODE)["reason"]
     lab.run(NODE, "systemctl", "restart", "nvidia-cdi-refresh.service")
@@ -141,8 +141,8 @@ def test_after_a_power_cut_it_stays_down_says_why_and_starts_when_a_person_says_
     assert await_settled(lab, NODE, unit(NODE)) == "failed"
     assert "did not shut down cleanly" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
     assert lab.run(NODE, "docker", "ps", "--quiet").strip() == ""
-    told = lab.play("status", **SINGLE)
-    assert "did not shut down cleanly" in told.said and f"systemctl start {unit(NODE)}" in told.said
+    shown = lab.play("status", **SINGLE)
+    assert "did not shut down cleanly" in shown.said and f"systemctl start {unit(NODE)}" in shown.said
     reboot(NODE)
     assert await_settled(lab, NODE, unit(NODE)) == "failed"
     lab.run(NODE, "systemctl", "start", unit(NODE))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pair's units bring it back after a clean reboot of either node, and of both, with Ray and without; after a hard kill they do not, and say why."""
+"""A pair's units restart it after a clean reboot of either node or both, with Ray and without. After a hard kill they do not, and give the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_unit import active, await_settled, await_state, state, unit
 
 CLUSTER = "gb10"
 UNIT = unit(CLUSTER)
-#: The head waits no longer than this for a worker that does not come back.
+#: Seconds that the head waits at most for a worker that does not come back.
 WAIT = 200
 
 
@@ -42,7 +42,7 @@ class Pair:
         return (active(self.lab, HEAD, UNIT), active(self.lab, WORKER, UNIT)) == ("active", "active")
 
     def runs_again(self, host: str) -> bool:
-        """Whether a node's unit started its part once more since it came up."""
+        """Return whether a node's unit has started its part a second time since the boot."""
         noted = state(self.lab, host, CLUSTER)
         assert noted["state"] != "failed", noted
         return (noted["state"], noted["tries"]) == ("running", 2) and active(self.lab, host, UNIT) == "active"
@@ -51,7 +51,7 @@ class Pair:
         await_state(self.lab, host, UNIT, lambda: self.runs_again(host))
 
     def await_failed(self, host: str, seconds: float) -> str:
-        """Wait until a node's unit has failed, and return why."""
+        """Wait until a node's unit has failed, and return the reason."""
         await_state(self.lab, host, UNIT, lambda: active(self.lab, host, UNIT) == "failed", seconds)
         return state(self.lab, host, CLUSTER)["reason"]
 
@@ -114,7 +114,7 @@ def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(pair:
     cut_power(WORKER)
     assert await_settled(pair.lab, WORKER, UNIT) == "failed"
     assert "did not shut down cleanly" in state(pair.lab, WORKER, CLUSTER)["reason"]
-    told = pair.lab.play("status", **pair.variables)
-    assert "did not shut down cleanly" in told.said and told.stat("gb10_health") != "serving"
+    shown = pair.lab.play("status", **pair.variables)
+    assert "did not shut down cleanly" in shown.said and shown.stat("gb10_health") != "serving"
     why = pair.await_failed(HEAD, WAIT + 200)
     assert WORKER in why, why

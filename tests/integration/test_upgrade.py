@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nodes that an older version of the collection set up: its engine, units, guard, sweep and declared mode are taken over, renewed and taken away.
+"""Nodes that an older version of the collection set up. Its engine, units, guard, sweep and declared mode are taken over, updated and removed.
 
-The older version is laid out from this clone's history, and its own plays set the nodes up.
+The older version comes from this clone's history, and its own plays set up the nodes.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from .making import boot, shut_down
 from .modes import MODE, PAIR
 from .test_unit import await_state, unit
 
-#: The last commit before what containers can write lay below a directory of root's alone, and locks were files.
+#: The last commit before container-writable files moved below a directory for root alone, and locks became root's own files.
 OLDER = "37e592ce5e3328c5d985257a97a3f91d457508dc"
-#: The programs that stay on a node beside an engine, by the file that renewing one replaces.
+#: The files of the programs that stay on a node beside an engine. An update of a program replaces its file.
 PROGRAMS = (f"/var/lib/gb10/{PAIR}/unit/unit.pyz", "/var/lib/gb10/guard/guard.pyz", "/var/lib/gb10/_sweep/sweep.pyz")
 NODES = (HEAD, WORKER)
 
 
-#: How guard and sweep are taken away.
+#: The settings that remove guard and sweep.
 AWAY: tuple[tuple[str, dict[str, t.Any]], ...] = (("guard", {"gb10_guard": "absent", "gb10_allow": "forget"}), ("sweep", {"gb10_sweep": "absent"}))
 
 
 class Upgrade:
-    """The lab's nodes as the older version left them, and what was live then."""
+    """The lab's nodes as the older version left them, and the live containers and run."""
 
     def __init__(self, lab: Lab, older: Lab) -> None:
         self.lab, self.older = lab, older
 
     def set_up(self) -> None:
-        """Bring up the pair with all that stays on a node, by the older version."""
+        """Declare the pair as the mode, and set up the guard and the sweep, with the older version."""
         for playbook, variables in (("mode", {"gb10_mode": "cluster"}), ("guard", {}), ("sweep", {})):
             ran = self.older.play(playbook, **variables)
             assert ran.rc == 0, ran.failures or ran.said[-4000:]
         self.live = self.seen()
 
     def seen(self) -> dict[str, t.Any]:
-        """The containers and the run that live, and the declared mode."""
+        """The live containers and run, and the declared mode."""
         containers = {host: self.lab.containers(host) for host in NODES}
         return {"containers": containers, "run": self.lab.json(HEAD, RUN)["run_id"], "mode": self.lab.json(HEAD, MODE)["mode"]}
 
@@ -55,7 +55,7 @@ class Upgrade:
         return {host: self.lab.run(host, "sha256sum", *PROGRAMS) for host in NODES}
 
     def passes(self, playbook: str, **variables: t.Any) -> Play:
-        """Run a play of this version, see that it passes and that nothing live was touched."""
+        """Run a play of this version. Assert that it passes and changed nothing live."""
         ran = self.lab.play(playbook, **variables)
         assert ran.rc == 0, ran.failures or ran.said[-4000:]
         assert self.seen() == self.live
@@ -71,14 +71,14 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
     (tmp_path / "older.tar").write_bytes(archive.stdout)
     with tarfile.open(tmp_path / "older.tar") as packed:
         packed.extractall(tree, filter="tar")
-    # Its own inventory, since settings have other names now; the addresses and the key are this lab's.
+    # The older version's own inventory, because settings have other names now. The addresses and the key are this lab's.
     inventory = tree / "inventories" / INVENTORY.name
     shutil.copy(INVENTORY / "hosts.yml", inventory / "hosts.yml")
     (tree / ".lab").symlink_to(ROOT / ".lab")
     (tmp_path / "runs").mkdir()
     lab.clear()
     for host in NODES:
-        # The older version never met what this one keeps.
+        # The older version does not know this version's files.
         lab.run(host, "rm", "-rf", f"/var/lib/gb10/{PAIR}", f"/var/log/gb10/{PAIR}", f"/etc/gb10/secrets/{PAIR}", "/var/lib/gb10/model-code")
     made = Upgrade(lab, Lab(tmp_path / "runs", inventories=(inventory,), tree=tree))
     made.set_up()
@@ -89,7 +89,7 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
 
 
 def left(lab: Lab, host: str) -> list[str]:
-    """The containers and units of ours on a node."""
+    """The containers on a node, and the collection's units."""
     units = lab.run(host, "sh", "-c", "ls /etc/systemd/system | grep gb10- || true").split()
     return sorted([*lab.run(host, "docker", "ps", "--all", "--format={{.Names}}").split(), *(name for name in units if not name.startswith("gb10-lab"))])
 
@@ -117,7 +117,7 @@ def test_nothing_live_is_restarted_and_each_older_part_is_renewed_by_its_own_pla
 
 
 def test_units_of_the_older_version_come_back_after_a_reboot_and_are_taken_away(upgrade: Upgrade) -> None:
-    """No play of this version ran before the nodes went down."""
+    """No play of this version runs before the nodes are shut down."""
     lab = upgrade.lab
     shut_down(*NODES)
     boot(*NODES)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Verbs that only look, as their pages in docs/ show them: the baseline, and the status of a cluster that serves."""
+"""Read-only verbs as their pages in docs/ show them: the baseline, and the status of a serving cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .lab import BASELINE, HEAD, WORKER, Lab
 @pytest.mark.usefixtures("no_baseline", "no_cluster")
 def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
     place = lab.scratch / "baselines"
-    # The lab's boot is that of the machine underneath, and that may have been days ago.
+    # The lab booted with the machine underneath, possibly days ago.
     taken = lab.play("doctor", tags="baseline", gb10_records_dir=str(place), gb10_allow="baseline")
     assert taken.rc == 0, taken.failures
     assert taken.changed == {HEAD: 1, WORKER: 1}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The whole play from empty nodes to a token: one pull, one build and one download, which begins while the image is copied; a second run asks no one."""
+"""The whole play from empty nodes to a token: one pull, one build and one download, which runs during the image copy. A second run contacts no server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAME = "users/engine:1"
 
 
 def copy_out(host: str, directory: str, target: Path) -> None:
-    """Copy the files of a node's directory to the controller, links as what they lead to."""
+    """Copy the files of a node's directory to the controller, with links resolved."""
     packed = subprocess.run(["docker", "exec", f"gb10-lab-{host}", "tar", "-C", directory, "-ch", "."], capture_output=True, timeout=60, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(target, filter="data")
@@ -43,7 +43,7 @@ def copy_out(host: str, directory: str, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sources(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[tuple[Registry, Hub]]:
-    """A registry that has the lab's engine, a hub that has its model, and nodes that have neither."""
+    """A registry with the lab's engine, a hub with its model, and nodes with neither."""
     directory = tmp_path_factory.mktemp("hub")
     (directory / REPO).mkdir(parents=True)
     copy_out(HEAD, f"{MODEL}/snapshots/{COMMIT}", directory / REPO)
@@ -79,12 +79,12 @@ def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources:
     wanted = {"gb10_profile": lab_profile(lab, "lab_whole", *changes, *SEVERAL), "gb10_hf_endpoint": made.url}
     played = lab.play(**wanted)
     assert played.rc == 0, played.failures
-    read = [one for one in images.gate.seen() if "/blobs/" in one["path"] and one["method"] == "GET"]
-    # The image's configuration is read when the registry is asked for the digest, too.
+    read = [request for request in images.gate.seen() if "/blobs/" in request["path"] and request["method"] == "GET"]
+    # The image's configuration is also read when the registry is asked for the digest.
     config = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", f"{images.place}/{NAME}").strip()
-    layers = [one["path"] for one in read if not one["path"].endswith(config)]
-    again = [one for one in read if layers.count(one["path"]) > 1]
-    assert len({one["client"] for one in read}) == 1 and layers and not again, json.dumps(again, indent=1)
+    layers = [request["path"] for request in read if not request["path"].endswith(config)]
+    again = [request for request in read if layers.count(request["path"]) > 1]
+    assert len({request["client"] for request in read}) == 1 and layers and not again, json.dumps(again, indent=1)
     ended = [event["event_data"] for event in played.events if event["event"] == "runner_on_ok"]
     built = {data["host"] for data in ended if data["task"] == "Build the node image"}
     assert len(built) == 1, built
@@ -96,7 +96,7 @@ def test_empty_nodes_make_one_pull_one_build_and_one_download(lab: Lab, sources:
     ids = {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", BUILT) for host in (HEAD, WORKER)}
     assert ids[HEAD] == ids[WORKER]
     report = played.stat("gb10_report")
-    steps = {stage["stage"]: [one["step"] for one in stage["steps"]] for stage in report["critical_path"]}
+    steps = {stage["stage"]: [step["step"] for step in stage["steps"]] for stage in report["critical_path"]}
     assert steps["image"] == ["pull", "copy"] and steps["model"] == ["download", "copy"], report["critical_path"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"} and list(report["downloads"]) == [HEAD]
 

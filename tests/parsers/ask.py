@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs beside one release of the engine: what does its own parser say?
+"""Runs with one release of the engine and returns the answers of its own parser.
 
 Usage: ask.py QUESTION ANSWER   both JSON files. QUESTION is a list of {id, argv, env, parser}: argv begins with `serve`; parser is the
 name that the model's own parser file registers, or null. ANSWER maps each id to its problems, none when all is accepted.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pydantic
 
-# The collection's own program, which asks the engine in an image; nothing else of the collection is here.
+# The collection's program that probes the engine in an image; nothing else of the collection can be imported here.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_image"))
 from engine_probe import first, serve_parser
 
@@ -43,12 +43,12 @@ class Parser(ReasoningParser):
 def parsed(argv: list[str]) -> t.Any:
     """Return the parsed arguments after all checks that come before the model is loaded. Raises one of :data:`REFUSALS`."""
     parser, _own, command = serve_parser()
-    said = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             arguments = parser.parse_args(argv)
     except SystemExit as error:
-        raise ValueError(said.getvalue().strip().splitlines()[-1]) from error
+        raise ValueError(stderr.getvalue().strip().splitlines()[-1]) from error
     arguments.model = arguments.model_tag
     command.validate(arguments)
     if arguments.reasoning_parser_plugin:
@@ -58,7 +58,7 @@ def parsed(argv: list[str]) -> t.Any:
 
 
 def engine_problems(arguments: t.Any) -> list[str]:
-    """Return what the engine would refuse only once it knows the model, as far as it can be told without one."""
+    """Return what the engine would refuse only with a model, as far as that can be checked without one."""
     engine = first("AsyncEngineArgs", "vllm.engine.arg_utils").from_cli_args(arguments)
     problems = speculative_problems(engine.speculative_config or {})
     methods = first("QUANTIZATION_METHODS", "vllm.model_executor.layers.quantization")
@@ -74,7 +74,7 @@ def engine_problems(arguments: t.Any) -> list[str]:
 
 
 def speculative_problems(config: dict[str, t.Any]) -> list[str]:
-    """Return which keys of the speculation the engine does not have, and which values it does not take."""
+    """Return the keys of the speculation that the engine does not have, and the values that it does not accept."""
     kind = first("SpeculativeConfig", "vllm.config", "vllm.config.speculative")
     known = {field.name for field in dataclasses.fields(kind)}
     hints = t.get_type_hints(kind, vars(sys.modules[kind.__module__]))
@@ -88,7 +88,7 @@ def speculative_problems(config: dict[str, t.Any]) -> list[str]:
 
 
 def env_problems(env: dict[str, str]) -> list[str]:
-    """Return which of the engine's variables it does not know, and which values it does not take."""
+    """Return the engine's variables that it does not know, and the values that it does not accept."""
     known = first("environment_variables", "vllm.envs")
     problems = [f"{name}: this release knows no such variable" for name in env if name.startswith("VLLM_") and name not in known]
     for name in env.keys() & known.keys():

@@ -5,7 +5,7 @@
 """Several releases of the real engine side by side, to ask their own parsers.
 
 The CPU builds of vLLM carry the same Python code as the others. Their parsers need no GPU, no model and none of the compiled
-parts, so one Python environment with what the lab's engine imports serves all releases; each lies in a directory of its own.
+parts, so one Python environment with the packages that the lab's engine imports works for all releases; each has its own directory.
 
 Usage: engines.py [VERSION...]   make the Python environment in .cache/parsers (1.6 GB), and fetch these releases (35 to 60 MB each);
                                  exits 77, "skipped", on a Python that not all releases run on
@@ -89,12 +89,12 @@ def requirements() -> tuple[str, list[str]]:
 
 
 def pip(python: Path, *arguments: str, timeout: int) -> None:
-    """Install without looking at what the packages require: the lists are the whole truth."""
+    """Install without the packages' own requirements: the lists are complete."""
     run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", *arguments], timeout)
 
 
 def ensure_environment() -> Path:
-    """Make the Python environment unless it fits; return its interpreter."""
+    """Create the Python environment unless a fitting one exists; return its interpreter."""
     if not fits():
         raise EngineError(UNFIT)
     directory = CACHE / "venv"
@@ -132,7 +132,7 @@ def ensure_engine(python: Path, version: str) -> Path:
 
 
 def fetch(versions: t.Iterable[str]) -> dict[str, tuple[Path, Path]]:
-    """Make all ready; return for each version the interpreter and the engine's directory."""
+    """Prepare all releases; return for each version the interpreter and the engine's directory."""
     with lock():
         python = ensure_environment()
         return {version: (python, ensure_engine(python, version)) for version in versions}

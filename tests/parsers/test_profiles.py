@@ -34,7 +34,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import deriv
 
 HERE = Path(__file__).resolve().parent
 
-#: The engine in each image that a shipped profile starts from: release notes of the images, and for 26.05.post1 what a Spark's log of it says.
+#: The engine in each image that a shipped profile starts from: from the images' release notes, and for 26.05.post1 from a Spark's log.
 IMAGES = {
     # A fork counts its own builds.
     "eugr/spark-vllm-b12x@sha256:66147fc1420dbd59a7bb1411697d81a8231c298105b61c5962179cd146b4a41b": "0.1.dev21553",
@@ -45,7 +45,7 @@ IMAGES = {
     "eugr/spark-vllm@sha256:2c2aa4062f3fa74a5917db55fe4bde29cfd8ddd4e90722165b6b22b1867d7066": "0.28.0",
     "nvcr.io/nvidia/vllm:26.04-py3": "0.19.0",
     "nvcr.io/nvidia/vllm:26.05.post1-py3": "0.21.0",
-    # A preview, which is no release.
+    # A preview, which is not a release.
     "vllm/vllm-openai:gemma4-0505-arm64-cu130": "0.20.2rc1.dev49",
     "vllm/vllm-openai:v0.24.0-ubuntu2404": "0.24.0",
     "vllm/vllm-openai:v0.28.0": "0.28.0",
@@ -106,7 +106,7 @@ def compatible(profile: dict[str, t.Any], names: tuple[str, ...]) -> bool:
 def claimed(profile: dict[str, t.Any]) -> list[str]:
     """The releases to ask: the first and the last one that the profile claims and the one in its image, or all of them.
 
-    No release is a fork: of a profile that needs one, the newest is asked what it says to the rest.
+    No release is a fork: for a profile that needs one, the newest release checks the rest.
     """
     if profile["fork_flags"]:
         return [engines.RELEASES[-1]]
@@ -120,7 +120,7 @@ def claimed(profile: dict[str, t.Any]) -> list[str]:
 
 
 def started(profile: dict[str, t.Any]) -> list[tuple[str, str]]:
-    """The executors and roles that an engine's command line is of: one rank needs neither Ray nor a worker."""
+    """The executors and roles that have their own command line of the engine: one rank needs neither Ray nor a worker."""
     return [("native", "head")] if executors.ranks(profile) == 1 else [("ray", "head"), ("native", "head"), ("native", "worker")]
 
 
@@ -139,19 +139,19 @@ CASES = all_cases()
 
 @functools.cache
 def contract(version: str) -> dict[str, t.Any]:
-    """What the collection's own probe says of a release."""
+    """The answer of the collection's own probe for a release."""
     with tempfile.TemporaryDirectory() as directory:
         stdout = engines.run_beside(version, Path(engine_probe.__file__), directory)
     return image_contract.parse_answer(stdout, engine_probe.MARK, image_contract.ENGINE_FORM)
 
 
 def resolved(version: str, arguments: dict[str, t.Any], env: dict[str, str], executor: str) -> resolver.Resolved:
-    """What the release is given of what is wanted."""
+    """The part of the wanted arguments that the release supports."""
     return resolver.resolve(resolver.Engine(version, contract(version)), arguments, env, executor, places=executor == "native")
 
 
 def of_mainline(wanted: dict[str, t.Any], fork_flags: t.Collection[str], above: str = "") -> dict[str, t.Any]:
-    """What is wanted without what a fork alone knows, inside of values, too."""
+    """The wanted arguments without those that only a fork supports, also inside values."""
     return {
         name: of_mainline(value, fork_flags, f"{above}{name}.") if isinstance(value, dict) else value
         for name, value in wanted.items()
@@ -180,7 +180,7 @@ def question(case: Case) -> dict[str, t.Any]:
 
 @functools.cache
 def answers(version: str) -> dict[str, list[str]]:
-    """What one release says to all of its cases, asked at once: importing an engine takes seconds."""
+    """One release's answers for all of its cases, from one process, since importing an engine takes seconds."""
     return engines.ask(version, [question(case) for case in CASES if case.version == version])
 
 
@@ -196,7 +196,7 @@ def test_the_recorded_contracts_are_what_the_engines_say(version: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_claims_are_what_can_be_asked(name: str) -> None:
-    """A claim begins and ends at releases that were asked, and holds the engine of the profile's own image."""
+    """A claim begins and ends at tested releases, and includes the engine of the profile's own image."""
     profile = profiles.load(name)
     claim = SpecifierSet(profile["requires"]["vllm"])
     last = Version(engines.RELEASES[-1])
@@ -221,7 +221,7 @@ BAD = {
 
 @functools.cache
 def bad_answers() -> dict[str, list[str]]:
-    """What the oldest release that is asked says to profiles that are wrong."""
+    """The oldest tested release's answers for wrong profiles."""
     raw = {"schema": 1, "id": "bad", "model": {"repo": "org/m"}, "image": {"base": "vllm:1", "layers": []}, "parallel": {"tensor": 2}}
     questions = []
     for name, (part, _word) in BAD.items():
@@ -262,7 +262,7 @@ def imported_question(name: str) -> dict[str, t.Any]:
 
 @functools.cache
 def imported_answers() -> dict[str, list[str]]:
-    """What the newest release says to all of them."""
+    """The newest release's answers for all of them."""
     return engines.ask(engines.RELEASES[-1], [imported_question(name) for name in IMPORTED])
 
 

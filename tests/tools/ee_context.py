@@ -26,7 +26,7 @@ TIMEOUT = 180
 
 
 def run(argv: t.Sequence[str], cwd: Path) -> None:
-    """Run one command of this Python's environment; exits with all it said when it fails."""
+    """Run one command of this Python's environment; exits with all of its output when it fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(argv, cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if done.returncode:
@@ -43,7 +43,7 @@ def build_collection(target: Path) -> None:
 
 
 def write_context(directory: Path) -> Path:
-    """Write the context of the definition in ``directory``, which has the tarball in its place, and return where it lies."""
+    """Write the context of the definition in ``directory``, which has the tarball in its place, and return the context's directory."""
     context = directory / CONTEXT
     shutil.rmtree(context, ignore_errors=True)
     # The name would otherwise depend on which engine this machine has.

@@ -8,7 +8,7 @@
     PYTHONPATH=collections .venv/bin/python tests/tools/field_check.py spark.tar.gz …
     PYTHONPATH=collections .venv/bin/python tests/tools/field_check.py --row spark.tar.gz
 
-Lists what is judged otherwise now than on the machine; exit status 0 when nothing is, 1 when something is, 2 for a file that is not such an archive.
+Lists what is judged differently now than on the machine. The exit status is 0 when nothing is, 1 when something is, 2 for a file that is not such an archive.
 With --row it prints the archive's row for docs/SUPPORT_MATRIX.md instead.
 """
 
@@ -38,7 +38,7 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
 
 
 class _Bounded(io.RawIOBase):
-    """What a compressed file holds, up to a limit: long names and headers of its own tar reads into memory, and they are no member with a size."""
+    """Reads a compressed file up to a limit: tar reads long names and extended headers into memory, and these are not members with a size."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
@@ -56,27 +56,27 @@ class _Bounded(io.RawIOBase):
 
 
 def read_archive(path: str) -> archive.Content:
-    """Return what an archive holds. Raises :class:`UnknownState` for a file that is not such an archive.
+    """Return an archive's content. Raises :class:`UnknownState` for a file that is not such an archive.
 
     Nothing is unpacked: members are files and symbolic links, each name once, and every name is a plain one below ``archive.ROOT``.
     """
-    found = archive.Content({}, {})
+    content = archive.Content({}, {})
     size = 0
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=io.BufferedReader(_Bounded(stream)), mode="r|") as tar:
             for number, member in enumerate(tar, start=1):
                 size += member.size
-                what = "there is more of it than a calibration has" if size > archive.MOST_BYTES or number > MOST_MEMBERS else _wrong(member, found)
+                what = "there is more of it than a calibration has" if size > archive.MOST_BYTES or number > MOST_MEMBERS else _wrong(member, content)
                 if what:
                     raise archive.refused(path, f"{member.name[:200]!r}: {what}")
                 name = member.name.partition("/")[2]
                 if member.issym():
-                    found.links[name] = member.linkname
+                    content.links[name] = member.linkname
                 elif member.isfile():
-                    found.texts[name] = tar.extractfile(member).read().decode("utf-8", "replace")
+                    content.texts[name] = tar.extractfile(member).read().decode("utf-8", "replace")
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, tarfile.TarError) as error:
         raise UnknownState(f"{path} cannot be read as an archive: {error}", reason="not understood") from error
-    return found
+    return content
 
 
 def _wrong(member: tarfile.TarInfo, before: archive.Content) -> str:
@@ -91,19 +91,19 @@ def _wrong(member: tarfile.TarInfo, before: archive.Content) -> str:
 
 def verdicts_of(record: dict[str, t.Any]) -> dict[str, dict[str, str]]:
     """Return the verdicts of a record by rule and node, as far as they are not a pass: a rule that is new and passes changes nothing."""
-    found: dict[str, dict[str, str]] = {}
-    for finding in reversed(record["findings"]):  # the gravest is the first
-        found.setdefault(finding["id"], {})[finding["node"]] = finding["verdict"]
-    return found
+    verdicts: dict[str, dict[str, str]] = {}
+    for finding in reversed(record["findings"]):  # the most severe comes first
+        verdicts.setdefault(finding["id"], {})[finding["node"]] = finding["verdict"]
+    return verdicts
 
 
-def of_rules(found: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the verdicts of several records, by what they are of."""
-    return {kind: verdicts_of(record) for kind, record in found.items()}
+def of_rules(records: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the verdicts of several records, by their kind."""
+    return {kind: verdicts_of(record) for kind, record in records.items()}
 
 
 def compared(content: archive.Content) -> list[str]:
-    """Return one line for each thing that is judged otherwise now than on the machine. Raises KeyError and ValueError for another archive."""
+    """Return one line for each difference between the judgment now and that on the machine. Raises KeyError and ValueError for another archive."""
     before = {**json.loads(content.texts[replay.VERDICTS]), "rules": of_rules(json.loads(content.texts[replay.RECORDS]))}
     now = {**replay.of_texts(content), "rules": of_rules(replay.records(json.loads(content.texts[replay.ASKED])))}
     return list(differences(before, json.loads(json.dumps(now))))
@@ -112,14 +112,14 @@ def compared(content: archive.Content) -> list[str]:
 def differences(before: t.Any, now: t.Any, where: str = "") -> t.Iterator[str]:
     """Yield one line for each value that differs; of mappings and lists of one length each part is compared by itself.
 
-    What a parser returns beside what it returned then is no difference.
+    A key that a parser returns in addition now does not count as a difference.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted({*before, *(() if where.startswith("parsers") else now)}):
             yield from differences(before.get(name), now.get(name), f"{where} > {name}" if where else name)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now)):
-            yield from differences(one, other, f"{where}[{number}]")
+        for number, (old, new) in enumerate(zip(before, now)):
+            yield from differences(old, new, f"{where}[{number}]")
     elif before != now:
         yield f"{where}: {json.dumps(before)} on the machine, {json.dumps(now)} now"
 
@@ -134,12 +134,12 @@ def understood(path: str, read: t.Callable[[archive.Content], t.Any]) -> t.Any:
 
 
 def changes(path: str) -> list[str]:
-    """Return one line for each thing that is judged otherwise now. Raises :class:`ClusterError`."""
+    """Return one line for each difference. Raises :class:`ClusterError`."""
     return understood(path, compared)
 
 
 def first(values: t.Iterable[t.Any]) -> str:
-    """Return the distinct values of all nodes, those that are known."""
+    """Return the distinct known values of all nodes."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value)) or "none"
 
 
@@ -178,7 +178,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--row", action="store_true", help="print the row for docs/SUPPORT_MATRIX.md")
     parser.add_argument("files", nargs="+", metavar="FILE")
     options = parser.parse_args(arguments)
-    found = 0
+    count = 0
     for path in options.files:
         try:
             if options.row:
@@ -188,10 +188,10 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
         except ClusterError as error:
             print(error.with_remedy(), file=sys.stderr)
             return 2
-        found += len(lines)
+        count += len(lines)
         print(f"{path}: {len(lines) or 'nothing'} judged otherwise than on the machine")
         print("".join(f"  {line}\n" for line in lines), end="")
-    return 1 if found else 0
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

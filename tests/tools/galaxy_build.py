@@ -38,7 +38,7 @@ TIMEOUT = 180
 
 
 def run(argv: t.Sequence[str], *, cwd: Path, env: t.Mapping[str, str]) -> str:
-    """Run one command and return its standard output; exits with all it said when it fails."""
+    """Run one command and return its standard output; exits with all of its output when it fails."""
     done = subprocess.run(argv, cwd=cwd, env=dict(env), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if done.returncode:
         sys.exit(f"FAILED in {cwd}: {' '.join(argv)}\n{done.stdout}{done.stderr}")
@@ -51,22 +51,22 @@ def plugin_names(tree: Path) -> dict[str, list[str]]:
         kind: sorted({path.stem for path in (tree / "plugins" / directory).glob("[!_]*") if path.suffix in {".py", ".yml"}})
         for directory, kind in DOCUMENTED.items()
     }
-    # A file of several filters documents each in a YAML file of its own; the Python file's name is then no filter.
+    # A Python file with several filters has a YAML file of documentation for each, and its own name is not a filter.
     names["filter"] = sorted(path.stem for path in (tree / "plugins" / "filter").glob("*.yml"))
     names["role"] = sorted(path.parents[1].name for path in (tree / "roles").glob("*/meta/argument_specs.yml"))
-    return {kind: found for kind, found in names.items() if found}
+    return {kind: stems for kind, stems in names.items() if stems}
 
 
 def check_names(tree: Path, *, cwd: Path, env: t.Mapping[str, str]) -> None:
     """See that ansible-doc renders each plugin and role of ``tree``, and that each playbook starts by its full name."""
-    for kind, found in plugin_names(tree).items():
-        names = [f"{COLLECTION}.{name}" for name in found]
+    for kind, stems in plugin_names(tree).items():
+        names = [f"{COLLECTION}.{name}" for name in stems]
         rendered = json.loads(run(["ansible-doc", "--type", kind, "--json", *names], cwd=cwd, env=env))
         missing = [name for name in names if not rendered.get(name)]
         if missing:
             sys.exit(f"FAILED in {cwd}: ansible-doc --type {kind} shows nothing for {', '.join(missing)}")
         run(["ansible-doc", "--type", kind, *names], cwd=cwd, env=env)
-        print(f"  {kind}: {', '.join(found)}")
+        print(f"  {kind}: {', '.join(stems)}")
     playbooks = sorted(path.stem for path in (tree / "playbooks").glob("*.yml"))
     for name in playbooks:
         run(["ansible-playbook", "--syntax-check", "-i", "localhost,", f"{COLLECTION}.{name}"], cwd=cwd, env=env)

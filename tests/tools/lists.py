@@ -8,7 +8,7 @@ completion offers, and an entry in AWX for a new verb.
     .venv/bin/python tests/tools/lists.py            writes what differs
     .venv/bin/python tests/tools/lists.py --check    names what differs, and fails
 
-Each list is between two marks, or is a whole file. What it says comes from the thing itself: the head of a playbook, the short description of a module or
+Each list is between two marks, or is a whole file. Its texts come from the sources: the head of a playbook, the short description of a module or
 role, the first heading of a page.
 """
 
@@ -33,18 +33,18 @@ RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.ym
 STAGES = Path("plugins/plugin_utils/_stages")
 README, WRAPPER, COMPLETION = Path("README.md"), Path("gb10"), Path("completion/gb10.sh")
 
-#: How the short description of a module ends that only the collection's roles call. It is in no list and in no action group.
+#: The end of a module's short description when only the collection's roles call it. Such a module is in no list and in no action group.
 INTERNAL = "(internal)"
 #: Pages whose verb has another name.
 PAGES = {"nemotron_tp2": "bring_up", "awx_configure": "awx"}
-#: Verbs that are no job, and why.
+#: Verbs without a job template, and why.
 NO_JOB = {
     "awx_configure": "makes the templates, from outside, with a token of AWX",
     "init": "writes an inventory on the controller, and a job's own files go with its container",
     "nemotron_tp2": "is serve with the profile that it has by default",
 }
 
-#: Verbs and pages by when an owner needs them. A verb that is nowhere here serves; a page that is nowhere is to look things up.
+#: Verbs and pages by when an owner needs them. A verb that is not listed belongs to serving, and a page that is not listed is reference.
 GROUPS = {
     "before": (
         "from_the_box", "init", "plan", "profiles", "preflight", "serve", "nemotron_tp2", "import", "models", "bundle", "baseline", "fabric", "download",
@@ -64,7 +64,7 @@ FIRST = (
     "gb10_api_key", "gb10_fabric_address", "gb10_fabric_interfaces", "gb10_hf_home", "gb10_hf_token_file", "gb10_offline", "gb10_unit", "gb10_companions",
     "gb10_tenants", "gb10_silenced", "gb10_allow",
 )
-#: Verbs by the second word of the settings that are theirs alone; the others are of every verb that needs a node.
+#: Verbs by the second word of their own settings; the other settings belong to every verb that needs a node.
 SETTINGS_OF = {
     **{word: "doctor" for word in ("rules", "silenced", "fail", "become")},
     "model_directories": "models", "models": "models", "plan": "plan", "postmortem": "status",
@@ -98,13 +98,13 @@ def sentence(text: str) -> str:
 
 def verbs() -> list[Verb]:
     """The playbooks; the head of each shows how it is typed."""
-    found = []
+    listed = []
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         head = re.match(r"---\n((?:#.*\n)+)", path.read_text(encoding="utf-8"))
         lines = [line[1:].strip() for line in head[1].splitlines()] if head else []
         if any(line.startswith("ansible-playbook ") for line in lines):
-            found.append(Verb(path.stem, sentence(" ".join(lines)), sorted(playbook_tags.known(path) - {"always", "never"})))
-    return found
+            listed.append(Verb(path.stem, sentence(" ".join(lines)), sorted(playbook_tags.known(path) - {"always", "never"})))
+    return listed
 
 
 def modules(internal: bool = False) -> dict[str, str]:
@@ -144,8 +144,8 @@ class Setting(t.NamedTuple):
     def group(self) -> str:
         """The verb that it belongs to."""
         words = self.name.removeprefix("gb10_")
-        found = [verb for word, verb in SETTINGS_OF.items() if words == word or words.startswith(f"{word}_")]
-        return found[0] if found else self.role if self.role not in ("gb10", "engine", "plan") else ALL_VERBS
+        matching = [verb for word, verb in SETTINGS_OF.items() if words == word or words.startswith(f"{word}_")]
+        return matching[0] if matching else self.role if self.role not in ("gb10", "engine", "plan") else ALL_VERBS
 
 
 def settings() -> dict[str, Setting]:
@@ -187,17 +187,18 @@ def settings_page() -> str:
 
 
 def profile(name: str) -> dict[str, t.Any]:
-    """A shipped profile, over the one that it extends as far as two levels, which is as deep as is listed here."""
-    said = yaml.safe_load((ROOT / "playbooks/profiles" / f"{name}.yml").read_text(encoding="utf-8"))
-    under = profile(said["extends"]) if "extends" in said else {}
-    return {**under, **{key: {**under[key], **one} if isinstance(one, dict) and isinstance(under.get(key), dict) else one for key, one in said.items()}}
+    """A shipped profile merged over the one that it extends, two levels deep; the lists here need no more."""
+    content = yaml.safe_load((ROOT / "playbooks/profiles" / f"{name}.yml").read_text(encoding="utf-8"))
+    under = profile(content["extends"]) if "extends" in content else {}
+    own = {key: {**under[key], **value} if isinstance(value, dict) and isinstance(under.get(key), dict) else value for key, value in content.items()}
+    return {**under, **own}
 
 
 def profiles() -> list[tuple[str, int, str]]:
     """Each shipped profile with the number of its nodes and its model."""
     names = sorted(path.stem for path in (ROOT / "playbooks/profiles").glob("*.yml"))
-    found = [(name, math.prod(profile(name)["parallel"].values()), profile(name)["model"]["repo"]) for name in names]
-    return sorted(found, key=lambda one: (-one[1], one[0]))
+    rows = [(name, math.prod(profile(name)["parallel"].values()), profile(name)["model"]["repo"]) for name in names]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
 def heading(page: Path) -> str:
@@ -208,9 +209,9 @@ def heading(page: Path) -> str:
 def unit_list() -> str:
     """Return the units on the nodes, from the table that the collection itself reads."""
     rows = []
-    for one in services.SERVICES:
-        names = ", ".join(f"`{Path(path).name}`" for path in one.unit(services.Where("/var/lib/gb10")).paths)
-        rows.append((f"[{names}]({one.page}.md)", one.does, one.read_by, one.leaves))
+    for service in services.SERVICES:
+        names = ", ".join(f"`{Path(path).name}`" for path in service.unit(services.Where("/var/lib/gb10")).paths)
+        rows.append((f"[{names}]({service.page}.md)", service.does, service.read_by, service.leaves))
     return table(("Unit", "What it does", "Its state is read by", "What it leaves behind"), rows)
 
 
@@ -228,7 +229,7 @@ def group_list(group: str) -> str:
 
 
 def page_list() -> str:
-    """Return the pages that the index names nowhere else."""
+    """Return the pages that have no other entry in the index."""
     hand_made = re.sub(r"<!-- (\w+): made by.*?<!-- end of \1 -->", "", (ROOT / INDEX).read_text(encoding="utf-8"), flags=re.DOTALL)
     grouped = {f"{name}.md" for names in GROUPS.values() for name in names}
     named = {*re.findall(r"\]\((\w+\.md)\)", hand_made), INDEX.name, *grouped, *(verb.page for verb in verbs())}
@@ -239,7 +240,7 @@ def verb_lines() -> str:
     """Return the verbs of each group on a line."""
     known = {verb.name: f"[{verb.name}](docs/{verb.page})" for verb in verbs()}
     return "\n".join(
-        f"- {when}: " + ", ".join(link for name, link in sorted(known.items(), key=lambda one: _place(group, one[0])) if group_of(name) == group)
+        f"- {when}: " + ", ".join(link for name, link in sorted(known.items(), key=lambda item: _place(group, item[0])) if group_of(name) == group)
         for group, when in WHEN.items()
     )
 
@@ -248,26 +249,26 @@ def _place(group: str, name: str) -> int:
     return GROUPS[group].index(name) if name in GROUPS[group] else len(GROUPS[group])
 
 
-def download_gb(one: dict[str, t.Any]) -> float:
+def download_gb(content: dict[str, t.Any]) -> float:
     """The GB that a profile fetches; of a model whose size on disk is not given, the weights that its nodes load."""
-    loaded = one["memory"]["weights_gb"] * math.prod(one["parallel"].values())
-    return (one["model"].get("size_gb") or loaded) + sum(beside.get("size_gb", 0) for beside in one.get("repositories", {}).values())
+    loaded = content["memory"]["weights_gb"] * math.prod(content["parallel"].values())
+    return (content["model"].get("size_gb") or loaded) + sum(beside.get("size_gb", 0) for beside in content.get("repositories", {}).values())
 
 
 def model_list() -> str:
     """Return the profiles with the speeds that others reported, by nodes and the fastest first; those without a figure below."""
     rows, silent = [], []
     for name, nodes, _repo in profiles():
-        one = profile(name)
+        content = profile(name)
         speed = yaml.safe_load((ROOT / "playbooks/profiles" / f"{name}.yml").read_text(encoding="utf-8")).get("speed")
         if not speed:
             silent.append(f"`{name}`")
             continue
         many = f"{speed['many']:g} ({speed['users']})" if "many" in speed else "-"
-        tokens = one["serve"]["max_model_len"]
+        tokens = content["serve"]["max_model_len"]
         context = f"{tokens / 1024:.0f}K"
         by = f"[{speed['by']}]({speed['source']}), {speed['setup']}"
-        rows.append((f"`{name}`", str(nodes), f"{download_gb(one):.0f}", context, f"{speed['one']:g}", many, by))
+        rows.append((f"`{name}`", str(nodes), f"{download_gb(content):.0f}", context, f"{speed['one']:g}", many, by))
     rows.sort(key=lambda row: (-int(row[1]), -float(row[4])))
     listed = table(("Profile", "Sparks", "Download GB", "Context", "One user", "Many (users)", "Reported by, on"), rows)
     return listed + (f"\n\nWithout a reported speed: {', '.join(silent)}." if silent else "")
@@ -299,7 +300,7 @@ def name_list() -> str:
 def templates() -> list[dict[str, t.Any]]:
     """The job templates of AWX."""
     class Loader(yaml.SafeLoader):
-        """Knows the texts that Ansible leaves as they are."""
+        """Reads the texts that Ansible does not template."""
 
     Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
     return yaml.load((ROOT / TEMPLATES).read_text(encoding="utf-8"), Loader)["controller_templates"]
@@ -308,16 +309,16 @@ def templates() -> list[dict[str, t.Any]]:
 def template_list() -> str:
     """Return the job templates, with what each asks."""
     rows = []
-    for one in templates():
-        asks = [question["question_name"] for question in one.get("survey_spec", {}).get("spec", [])]
-        tags = ["tags"] if one.get("ask_tags_on_launch") else []
-        rows.append((one["name"], f"`{Path(one['playbook']).stem}`", "; ".join([*tags, *asks]) or "nothing"))
+    for template in templates():
+        asks = [question["question_name"] for question in template.get("survey_spec", {}).get("spec", [])]
+        tags = ["tags"] if template.get("ask_tags_on_launch") else []
+        rows.append((template["name"], f"`{Path(template['playbook']).stem}`", "; ".join([*tags, *asks]) or "nothing"))
     return table(("Template", "Playbook", "It asks for"), rows)
 
 
 def with_templates(text: str) -> str:
-    """Add an entry for each verb that has none; what its survey asks is then for a person to write."""
-    known = {Path(one["playbook"]).stem for one in templates()}
+    """Add an entry for each verb that has none; a person then writes the questions of its survey."""
+    known = {Path(template["playbook"]).stem for template in templates()}
     for verb in verbs():
         if verb.name not in {*known, *NO_JOB}:
             text = text.rstrip("\n") + (
@@ -328,16 +329,16 @@ def with_templates(text: str) -> str:
 
 
 def stages() -> list[str]:
-    """What the action judge can be asked about: each stage is a file."""
+    """The stages that the action judge accepts: each is a file."""
     return sorted(path.stem for path in (ROOT / STAGES).glob("*.py") if re.search(r"^def judge\(", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def between(text: str, name: str, content: str) -> str:
-    """Put a list between its marks."""
+    """Replace a list between its marks."""
     start, end = MADE.format(name=name), END.format(name=name)
-    before, found, rest = text.partition(start)
+    before, started, rest = text.partition(start)
     _old, ended, after = rest.partition(end)
-    if not found or not ended:
+    if not started or not ended:
         raise SystemExit(f"no list {name!r} between {start} and {end}")
     return f"{before}{start}\n{content}\n{end}{after}"
 

@@ -35,7 +35,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher import laun
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, live_env, process_table
 from ansible_collections.gb10.cluster.plugins.modules import rank_info
 
-#: Seconds that a start gets until its API answers, between two looks, and that a request for a token gets.
+#: Seconds until a start's API must answer, between two looks, and for a request for a token.
 START_SECONDS, LOOK_SECONDS, TOKEN_SECONDS = 400, 3, 15
 #: Variables that the ranks' environment must have, as the launcher got them.
 GIVEN = {"NCCL_IB_HCA": "rocep1s0f1", "NCCL_DEBUG": "INFO", "SPT_NOENV": "1"}
@@ -87,21 +87,21 @@ class Looks:
 
     def health(self) -> dict[str, t.Any]:
         """Ask for a token and judge the engine's health."""
-        asked = token_probe.ask(self.url, self.start.name, None, 5, TOKEN_SECONDS, prompt=engine_state.PROMPT)
-        processes, progress = {"node": self.processes()}, asked.progress or {}
-        verdict = health.verdict(health.Probe(asked.api, bool(asked.completion), **progress), processes)
-        return {"asked": asked.as_result(), "processes": processes["node"], "verdict": verdict._asdict()}
+        answer = token_probe.ask(self.url, self.start.name, None, 5, TOKEN_SECONDS, prompt=engine_state.PROMPT)
+        processes, progress = {"node": self.processes()}, answer.progress or {}
+        verdict = health.verdict(health.Probe(answer.api, bool(answer.completion), **progress), processes)
+        return {"asked": answer.as_result(), "processes": processes["node"], "verdict": verdict._asdict()}
 
     def ranks(self) -> list[dict[str, t.Any]]:
         """Return what the look at live ranks returns of each."""
         seen = process_table.require_all_seen(process_table.scan(PROC), "a rank")
-        found = []
+        rows = []
         for pid, process in rank_info.ranks_among(seen.processes).items():
             environ, source = live_env.environment(pid, PROC)
             rights = rank_info.effective(pid, ["/dev/infiniband/uverbs0"], PROC)
             about = {"pid": pid, "title": process.shown_command[: rank_info.TITLE_LIMIT], "source": source, "libcuda": rank_info.libcuda(pid, PROC)}
-            found.append({**about, **rank_info.select(environ, [*GIVEN, launcher.MARK], ["HF_TOKEN"]), **rights})
-        return found
+            rows.append({**about, **rank_info.select(environ, [*GIVEN, launcher.MARK], ["HF_TOKEN"]), **rights})
+        return rows
 
     def guard(self) -> dict[str, t.Any]:
         """Return what the guard's sources return after a few seconds."""
@@ -113,9 +113,9 @@ class Looks:
             gpu.tend()
             time.sleep(0.2)
         ranks.look()
-        found = {"memory": sources.memory(PROC), "total": sources.total(PROC), "gpu": gpu.now(), "ranks": ranks.states(), "phase": ranks.phase()}
+        readings = {"memory": sources.memory(PROC), "total": sources.total(PROC), "gpu": gpu.now(), "ranks": ranks.states(), "phase": ranks.phase()}
         gpu.stop()
-        return found
+        return readings
 
     def answers(self) -> list[dict[str, t.Any]]:
         """Ask the questions with known answers."""
@@ -131,7 +131,7 @@ class Looks:
         """Look every few seconds until the API answers; returns whether it did."""
         while self.start.seconds() < START_SECONDS and process.poll() is None:
             stage = engine_log.log_stage(self.paths.log_of(RUN_ID))
-            texts = [f"{one['text']}: {one['state']}, {one['cpu_percent']} %, {one['io_mb']} MiB" for one in self.processes()]
+            texts = [f"{row['text']}: {row['state']}, {row['cpu_percent']} %, {row['io_mb']} MiB" for row in self.processes()]
             self.found["loading"].append({"seconds": self.start.seconds(), "stage": stage and list(stage), "processes": texts})
             if engine_state.asked_health(self.url, 2) == health.ANSWERS:
                 self.found["ready_seconds"] = self.start.seconds()
@@ -143,7 +143,7 @@ class Looks:
         """Look at the serving engine, then with its core stopped, then with its core going on."""
         self.found["state"], self.found["serving"] = self.state(), self.health()
         self.found["ranks"], self.found["guard"], self.found["answers"] = self.ranks(), self.guard(), self.answers()
-        core = next(one["pid"] for one in self.processes() if one["kind"] == classify.ENGINE_CORE)
+        core = next(row["pid"] for row in self.processes() if row["kind"] == classify.ENGINE_CORE)
         os.kill(core, signal.SIGSTOP)
         try:
             self.found["stopped"] = self.health()
@@ -155,8 +155,8 @@ class Looks:
         """Start, look, stop, and write what was found."""
         order = self.order()
         program = [sys.executable, launcher.__file__]
-        with open(self.start.path("launcher.txt"), "wb") as said:
-            process = subprocess.Popen([*program, "run", "--spec", str(order), "--run-id", RUN_ID], env={**os.environ, **GIVEN}, stdout=said, stderr=said)
+        with open(self.start.path("launcher.txt"), "wb") as log:
+            process = subprocess.Popen([*program, "run", "--spec", str(order), "--run-id", RUN_ID], env={**os.environ, **GIVEN}, stdout=log, stderr=log)
             try:
                 if self.load(process):
                     self.serve()

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start a real vLLM with dummy weights, model shape after model shape, and record what it says and takes, as test inputs.
+"""Start a real vLLM with dummy weights, one model shape after the other, and record its output and resource use as test inputs.
 
     python3 tests/tools/record_engine.py --shapes tests/unit/fixtures/gpu/shapes.json --out records [--only NAME,NAME] [--seconds 1500]
 
 Needs a GPU, its nvidia-smi, and vLLM for this Python; this file and the list of shapes alone may be copied to a machine. Nothing is downloaded: each shape
-brings its config.json. What stands in ``--out`` already is not started again, so a run that was cut off goes on where it was. Nothing else should use the
+brings its config.json. A shape with a result in ``--out`` is not started again, so an interrupted run continues where it was. Nothing else should use the
 GPU meanwhile. Every process that this starts ends with it.
 
 Of each start: NAME.json (arguments, seconds, the answer, processes and their memory, exit), NAME.log, NAME.smi.csv (seconds, MiB used, GPU %, W), and
@@ -33,10 +33,10 @@ import typing as t
 import urllib.error
 import urllib.request
 
-#: Seconds that a start gets until it answers, and that it gets to end.
+#: Seconds until a start must answer, and until it must have ended.
 START_SECONDS, END_SECONDS = 240, 30
 SMI = ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu,power.draw", "--format=csv,noheader"]
-#: What a process does that holds memory beside the engine: so many GiB, or all but so many where the number is below zero.
+#: A process that holds memory beside the engine: its GiB, or, where the number is below zero, the GiB that it leaves free.
 HOLDER = (
     "import sys, time, torch; torch.cuda.init(); print('up', flush=True); sys.stdin.readline(); gib = float(sys.argv[1]); "
     "free = torch.cuda.mem_get_info()[0]; size = int(gib * 2**30 if gib > 0 else free + gib * 2**30); "
@@ -57,9 +57,9 @@ def get(port: int, path: str, body: dict[str, t.Any] | None = None, timeout: flo
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def output_of(argv: list[str], seconds: float = 20) -> str:
@@ -98,7 +98,7 @@ class Start:
         for name, content in self.shape.get("files", {}).items():
             (self.model / name).write_text(json.dumps(content))
         for name in self.shape.get("shards", []):
-            # A file of weights that holds none.
+            # A file of weights without tensors.
             (self.model / name).write_bytes((2).to_bytes(8, "little") + b"{}")
         arguments = list(self.shape.get("serve", []))
         if "draft" in self.shape:
@@ -107,12 +107,12 @@ class Start:
             (place / "config.json").write_text(json.dumps(self.shape["draft"], indent=1))
             arguments += ["--speculative-config", json.dumps({**self.shape["speculative"], "model": str(place)})]
         arguments += [] if "--load-format" in arguments else ["--load-format", "dummy"]
-        self.found["arguments"] = [one.replace(str(self.work), "WORK") for one in arguments]
+        self.found["arguments"] = [argument.replace(str(self.work), "WORK") for argument in arguments]
         main = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model)]
         return [*main, "--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", self.name, "--skip-tokenizer-init", *arguments]
 
     def watch(self) -> None:
-        """Write what the driver's tool says, once a second."""
+        """Write the output of the driver's tool, once a second."""
         with self.path("smi.csv").open("w") as stream:
             while not self.ended.wait(1.0):
                 stream.write(f"{self.seconds():.1f},{output_of(SMI).strip()}\n")
@@ -137,12 +137,12 @@ class Start:
         """Read the metrics idle, with eight requests under way, and after them."""
         self.path("idle.prom").write_text(self.metrics())
         threads = [threading.Thread(target=self.ask, args=(192,)) for _request in range(8)]
-        for one in threads:
-            one.start()
+        for thread in threads:
+            thread.start()
         time.sleep(0.6)
         self.path("load.prom").write_text(self.metrics())
-        for one in threads:
-            one.join()
+        for thread in threads:
+            thread.join()
         self.path("after.prom").write_text(self.metrics())
 
     def metrics(self) -> str:
@@ -153,7 +153,7 @@ class Start:
     def processes(self, process: subprocess.Popen[bytes]) -> list[dict[str, t.Any]]:
         return [seen(pid) for pid in [process.pid, *below(process.pid)]]
 
-    # -- what is done to it
+    # -- the injections
 
     def hold(self, gib: float, now: bool) -> None:
         self.holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(gib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -200,10 +200,10 @@ class Start:
         self.found["asked_after"] = self.ask()
 
     def core(self, process: subprocess.Popen[bytes]) -> int:
-        found = [one["pid"] for one in self.processes(process) if "EngineCore" in one["name"] + one["command"]]
-        return found[0] if found else below(process.pid)[-1]
+        cores = [entry["pid"] for entry in self.processes(process) if "EngineCore" in entry["name"] + entry["command"]]
+        return cores[0] if cores else below(process.pid)[-1]
 
-    # -- the whole of it
+    # -- the whole start
 
     def run(self) -> None:
         command = self.written()
@@ -268,12 +268,12 @@ def below(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             stat = pathlib.Path(f"/proc/{name}/stat").read_text(errors="replace")
             parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
-    found, queue = [], [pid]
+    descendants, queue = [], [pid]
     while queue:
         mine = parents.get(queue.pop(0), [])
-        found += mine
+        descendants += mine
         queue += mine
-    return found
+    return descendants
 
 
 def seen(pid: int) -> dict[str, t.Any]:
@@ -296,7 +296,7 @@ def machine() -> dict[str, t.Any]:
     return {"gpu": gpu, "kernel": platform.release(), "python": platform.python_version(), "processors": os.cpu_count(), **releases}
 
 
-#: A line of a progress bar, by what stands before the percentage.
+#: A line of a progress bar, with the text before the percentage.
 BAR = re.compile(r"^.*?(Capturing CUDA graphs \(\w+\)|DeepGEMM warmup|[\w .()-]+): +\d+%\|")
 #: How many lines of the list of routes stay, and how many characters of a line.
 ROUTES, WIDTH = 2, 1500
@@ -310,7 +310,7 @@ def short(text: str) -> str:
         routes += "Route: /" in line
         if "Route: /" in line and routes > ROUTES:
             continue
-        bars = [match[1] if (match := BAR.match(one)) else None for one in [*kept[-2:], line]]
+        bars = [match[1] if (match := BAR.match(entry)) else None for entry in [*kept[-2:], line]]
         if len(bars) == 3 and bars[0] and len(set(bars)) == 1:
             kept.pop()
         kept.append(line[:WIDTH])
@@ -320,7 +320,7 @@ def short(text: str) -> str:
 def clean(text: str, work: pathlib.Path) -> str:
     """Return a text without what names this one machine."""
     text = text.replace(str(work / "models"), "MODELS").replace(str(work), "WORK")
-    site = next((one for one in os.environ.get("PYTHONPATH", "").split(":") if one), "")
+    site = next((folder for folder in os.environ.get("PYTHONPATH", "").split(":") if folder), "")
     text = text.replace(site, "SITE") if site else text
     text = text.replace(os.path.expanduser("~") + "/.cache", "CACHE").replace(sys.prefix, "PYTHON")
     text = text.replace(platform.node(), "node") if len(platform.node()) > 3 else text
@@ -348,10 +348,10 @@ def main() -> int:
             continue
         if time.monotonic() - began > options.seconds:
             break
-        one = Start(shape, options.out, options.work)
-        one.run()
-        one.log.write_text(short(clean(one.log.read_text(errors="replace"), options.work)))
-        print(f"{time.monotonic() - began:.0f} s: {one.name}: {one.found.get('ready_seconds', one.found.get('not_ready'))}", flush=True)
+        start = Start(shape, options.out, options.work)
+        start.run()
+        start.log.write_text(short(clean(start.log.read_text(errors="replace"), options.work)))
+        print(f"{time.monotonic() - began:.0f} s: {start.name}: {start.found.get('ready_seconds', start.found.get('not_ready'))}", flush=True)
     return 0
 
 

@@ -8,12 +8,12 @@
 
 Needs the driver, its nvidia-smi and Python 3.10 or newer; this file alone may be copied to a machine. It starts processes that take ``--gib`` GiB
 of GPU memory (1 GiB where host memory is pinned or managed), one after the other, kills or leaves them as the situation asks, writes what is seen,
-and ends all that it started: about a minute, never more than four. Nothing else should use the GPU meanwhile, and nothing of others is touched.
+and ends all that it started: about a minute, never more than four. Nothing else should use the GPU meanwhile. Other users' processes are not touched.
 
 What is written has the shape of tests/unit/fixtures/gpu_situations (its README says what each situation is): put there as a directory
 ``gpu_situations_NAME``, it is tested by being there. Serial numbers, UUIDs, board ids, container ids, the host's name, and the paths of Python and
 of this file are replaced; of the ancestors of a process number, state, parent and name are kept, and no arguments. Look through it all the same
-before you send it in. With Ansible and the collection on the machine, what node_info and cuda_zombie_check say is kept beside it (``answers.json``).
+before you send it in. With Ansible and the collection on the machine, the answers of node_info and cuda_zombie_check are kept, too (``answers.json``).
 
 Exit status: 0 when every situation was recorded, 3 when one or more could not be (``machine.json`` says why).
 """
@@ -37,7 +37,7 @@ import sys
 import time
 import typing as t
 
-#: Seconds for everything; a process that holds memory lives no longer either.
+#: Seconds for the whole run; a process that holds memory ends by then, too.
 LIMIT = 240
 #: Seconds that the driver's tool gets for an answer, and a process until it holds its memory.
 TOOL_SECONDS, HOLD_SECONDS = 20, 60
@@ -82,7 +82,7 @@ def set_title(title: str) -> None:
 
 
 def cuda_hold(kind: str, size: int) -> str:
-    """Take ``size`` bytes and return a line that says how. Raises RuntimeError with the driver's status."""
+    """Take ``size`` bytes and return a line that describes how. Raises RuntimeError with the driver's status."""
     cuda = ctypes.CDLL("libcuda.so.1")
 
     def call(name: str, *arguments: object) -> None:
@@ -125,17 +125,17 @@ def hold(kind: str, size: int, title: str, die_with_parent: bool) -> None:
     if title:
         set_title(title)
     try:
-        said = cuda_hold(kind, size)
+        outcome = cuda_hold(kind, size)
     except (OSError, RuntimeError, AttributeError) as error:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
         sys.exit(4)
-    print(json.dumps({"pid": os.getpid(), "nspid": pid_outside(), "said": said}), flush=True)
+    print(json.dumps({"pid": os.getpid(), "nspid": pid_outside(), "said": outcome}), flush=True)
     while True:
         time.sleep(1)
 
 
 def engine(size: int) -> None:
-    """An engine-like parent: starts a core that holds memory and tells its pid; then waits to be killed."""
+    """An engine-like parent: starts a core that holds memory, prints its pid, and waits to be killed."""
     signal.alarm(LIMIT)
     set_title("vllm serve /models/example --port 8000")
     child = subprocess.Popen(holder_argv("device", size, "VLLM::EngineCore", die_with_parent=False), stdin=subprocess.DEVNULL)
@@ -156,7 +156,7 @@ def redact(text: str, host: str) -> str:
     text = re.sub(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", ZERO_UUID, text, flags=re.IGNORECASE)
     text = re.sub(r"\b[0-9a-f]{64}\b", "0" * 64, text)
     for tag in NUMBERED:
-        text = re.sub(rf"(<{tag}>)(?!N/A)[^<]*(</{tag}>)", lambda found: f"{found[1]}0{found[2]}", text)
+        text = re.sub(rf"(<{tag}>)(?!N/A)[^<]*(</{tag}>)", lambda match: f"{match[1]}0{match[2]}", text)
     text = text.replace(sys.executable, "/usr/bin/python3").replace(os.path.realpath(sys.executable), "/usr/bin/python3")
     text = text.replace(os.path.abspath(__file__), "/x/record.py")
     return re.sub(rf"\b{re.escape(host)}\b", "node", text) if len(host) > 3 else text
@@ -204,7 +204,7 @@ def children(parent: int) -> list[int]:
 
 
 class NotRecorded(Exception):
-    """A situation could not be made or asked for; the message says why."""
+    """A situation could not be produced or recorded; the message says why."""
 
 
 class Recorder:
@@ -223,7 +223,7 @@ class Recorder:
         path.write_text(redact(text, self.host), encoding="utf-8", newline="")
 
     def ask(self, arguments: t.Sequence[str]) -> str:
-        """Return what the driver's tool prints. Raises :class:`NotRecorded` when it fails: half an answer is no test input."""
+        """Return what the driver's tool prints. Raises :class:`NotRecorded` when it fails: half an answer is not a test input."""
         try:
             done = subprocess.run(
                 [self.nvidia_smi, *arguments],
@@ -246,13 +246,13 @@ class Recorder:
         self.write(situation, "meminfo", read("/proc/meminfo"))
         if pid:
             self.write(situation, "ancestors.txt", ancestors(pid))
-        for place, one in {"": pid, **(beside or {})}.items():
-            for name in PROCESS_FILES if one else ():
-                self.write(os.path.join(situation, place), name, read(f"/proc/{one}/{name}"))
+        for place, number in {"": pid, **(beside or {})}.items():
+            for name in PROCESS_FILES if number else ():
+                self.write(os.path.join(situation, place), name, read(f"/proc/{number}/{name}"))
         self._modules(situation)
 
     def _modules(self, situation: str) -> None:
-        """Write what the collection's modules say, where Ansible and the collection are on this machine."""
+        """Write the answers of the collection's modules, where Ansible and the collection are on this machine."""
         ansible = shutil.which("ansible")
         if not ansible:
             return
@@ -270,18 +270,18 @@ class Recorder:
         self.write(situation, "answers.json", json.dumps(answers, indent=1) + "\n")
 
     def watch(self, situation: str) -> None:
-        """Write how memory comes back, a line a look."""
+        """Write how memory is returned, one line per sample."""
         lines, began = [], time.monotonic()
         while time.monotonic() - began < WATCH_SECONDS * self.pace or len(lines) < LEAST_SAMPLES:
             memory = dict(line.split(":", 1) for line in read("/proc/meminfo").splitlines() if ":" in line)
-            one = {
+            sample = {
                 "t": round(time.monotonic() - began, 2),
                 "mem_available": memory["MemAvailable"].strip(),
                 "mem_free": memory["MemFree"].strip(),
                 "gpu": self.ask(["--query-gpu=memory.used", "--format=csv,noheader"]).strip(),
                 "apps": self.ask(QUERIES["compute_apps.csv"]).splitlines(),
             }
-            lines.append(json.dumps(one) + "\n")
+            lines.append(json.dumps(sample) + "\n")
             time.sleep(WATCH_STEP * self.pace)
         self.write(situation, "samples.jsonl", "".join(lines))
 
@@ -292,7 +292,7 @@ class Recorder:
 
     @staticmethod
     def hear(child: subprocess.Popen[str]) -> dict[str, t.Any]:
-        """Return the next line that a process says. Raises :class:`NotRecorded` when it says nothing or an error."""
+        """Return the next line that a process prints. Raises :class:`NotRecorded` when it prints nothing or an error."""
         ready, _writable, _failed = select.select([child.stdout], [], [], HOLD_SECONDS)
         line = child.stdout.readline() if ready else ""
         if not line:
@@ -378,12 +378,12 @@ class Recorder:
 
 
 def machine(recorder: Recorder) -> dict[str, t.Any]:
-    """Return what machine this is, without a name. Raises :class:`NotRecorded` where the driver does not tell."""
+    """Return the facts of this machine, without its name. Raises :class:`NotRecorded` when the driver does not report them."""
     text = recorder.ask(["-q", "-x"])
 
     def text_of(tag: str) -> str | None:
-        found = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
-        return found[1] if found else None
+        match = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
+        return match[1] if match else None
 
     return {
         "gpu": text_of("product_name"),
@@ -398,7 +398,7 @@ def machine(recorder: Recorder) -> dict[str, t.Any]:
 
 
 def record(recorder: Recorder, names: t.Sequence[str]) -> dict[str, str]:
-    """Record the situations; returns why each of those could not be recorded that could not."""
+    """Record the situations; returns the reason for each one that could not be recorded."""
     failed = {}
     for name in names:
         try:

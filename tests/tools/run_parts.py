@@ -60,7 +60,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What became of a part: ``passed``, ``failed`` or ``skipped``; ``note`` says why, or what else is worth knowing."""
+    """The outcome of a part: ``passed``, ``failed`` or ``skipped``; ``note`` says why, or what else is worth knowing."""
 
     part: str
     outcome: t.Literal["passed", "failed", "skipped"]
@@ -181,7 +181,7 @@ class Memory:
 
 
 class TimeUp(Exception):
-    """A command was still running at its part's deadline and has been ended."""
+    """A command was still running at its part's deadline and was ended."""
 
 
 class Interrupted(Exception):
@@ -189,7 +189,7 @@ class Interrupted(Exception):
 
 
 class Screen:
-    """Shows what parts print, in whole lines; each says whose it is where several parts run beside each other."""
+    """Shows the output of parts in whole lines; each line names its part when several run at the same time."""
 
     def __init__(self, named: bool = False) -> None:
         self._named = named
@@ -197,7 +197,7 @@ class Screen:
         self._lock = threading.Lock()
 
     def show(self, part: str, output: bytes, whole: bool = False) -> None:
-        """Print what a part has put out. The rest of a line waits for its end, unless the output is ``whole``."""
+        """Print a part's output. An incomplete line waits for its end, unless the output is ``whole``."""
         with self._lock:
             *lines, rest = (self._rests.pop(part, b"") + output).split(b"\n")
             if whole and rest:
@@ -227,7 +227,7 @@ def run_command(
 ) -> int:
     """Run one command, show its output while it comes, append it to ``log``, and return the exit code.
 
-    The command writes to the file, not to a pipe: what it leaves running may keep its output open, and must not keep us.
+    The command writes to the file, not to a pipe: a process that it leaves running may keep its output open, and must not block this one.
     Raises :class:`TimeUp` when ``deadline`` (monotonic seconds) passes, and :class:`Interrupted` once ``stop`` is set.
     """
     with log.open("ab") as sink, log.open("rb") as source:
@@ -249,7 +249,7 @@ def run_command(
 
 
 def last_line(log: Path) -> str:
-    """Return the last line with anything on it, or an empty string."""
+    """Return the last line that is not blank, or an empty string."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     return next((line for line in reversed(lines) if line), "")
 
@@ -313,17 +313,17 @@ class Suite:
 
     @property
     def results(self) -> list[Result]:
-        """What became of the parts, in their order; one without an end was interrupted."""
+        """The outcomes of the parts, in their order; one without an end was interrupted."""
         return [self._results.get(part.name, Result(part.name, "failed", note="interrupted")) for part in self.parts]
 
     def lanes(self) -> list[threading.Thread]:
-        """Return what runs each lane. A part waits for what it needs, which stands before it in the file, so that no two wait for each other."""
+        """Return one thread for each lane. A part waits for the parts that it needs, which come before it in the file, so that no two wait for each other."""
         working = [part for part in self.parts if part.kind != "cleanup"]
-        lanes = {part.lane: [one for one in working if one.lane == part.lane] for part in working}
+        lanes = {part.lane: [other for other in working if other.lane == part.lane] for part in working}
         return [threading.Thread(target=self._run_lane, args=(parts,), name=name) for name, parts in lanes.items()]
 
     def clean_up(self) -> None:
-        """Run the parts that clean up. What they take away, parts of another lane may still see, so that this comes after all lanes."""
+        """Run the parts that clean up, after all lanes: parts of another lane may still use what they remove."""
         self._run_lane([part for part in self.parts if part.kind == "cleanup"])
 
     def _run_lane(self, parts: t.Sequence[Part]) -> None:

@@ -50,7 +50,7 @@ def export_tree(target: Path) -> None:
 
 
 def provide_get_pip() -> None:
-    """Where the host of get-pip.py is out of reach, put our stand-in and pip's wheel where ansible-test looks first."""
+    """When the host of get-pip.py cannot be reached, put a stand-in and pip's wheel where ansible-test looks first."""
     version = get_venv_packages(types.SimpleNamespace(version=PYTHON))["pip"]
     script = GET_PIP_CACHE / f"get_pip_{version.replace('.', '_')}.py"
     if script.exists():

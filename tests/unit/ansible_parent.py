@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A process that has imported Ansible, and forks for each run: a run then pays neither for the imports nor for packing a module a second time.
+"""A process that has imported Ansible, and forks for each run: a run then neither repeats the imports nor packs a module a second time.
 
 Reads one JSON object per line: ``program`` (playbook, adhoc), ``arguments``, ``cwd``, ``env`` (all of it), ``stdout`` and ``stderr`` (files).
 Answers each with its exit code on a line. Ansible reads its configuration as it is imported, so all runs share that of this process.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One change at a time in what a healthy node answered."""
+"""Single changes in the answer of a healthy node."""
 
 from __future__ import annotations
 

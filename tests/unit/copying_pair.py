@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two hub caches on this machine, the real server between them, and a wire that can be cut, spoiled or silent."""
+"""Two hub caches on this machine, the real server between them, and a connection that can be cut, corrupted or silent."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def cache(root: Path, repo: str = REPO, files: t.Mapping[str, bytes] | None = No
 
 
 def tree(base: Path) -> dict[str, t.Any]:
-    """Return what lies in a repository: of files content, mode and time, of links where they lead."""
-    found: dict[str, t.Any] = {}
+    """Return a repository's entries: content, mode and time of files, and the targets of links."""
+    entries: dict[str, t.Any] = {}
     for path in sorted(base.rglob("*")):
         status = path.lstat()
         name = str(path.relative_to(base))
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            entries[name] = os.readlink(path)
         elif path.is_file():
             when = None if name.startswith("refs/") else int(status.st_mtime)
-            found[name] = (path.read_bytes(), stat.S_IMODE(status.st_mode), when)
-    return found
+            entries[name] = (path.read_bytes(), stat.S_IMODE(status.st_mode), when)
+    return entries
 
 
 class Wire:
@@ -83,9 +83,9 @@ class Wire:
                 if counted:
                     data = self._spoil(data)
                 end.sendall(data)
-        for one in (begin, end):
+        for side in (begin, end):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
     def _spoil(self, data: bytes) -> bytes:
         if self.plan.get("silent") and self.carried > 200:
@@ -115,7 +115,7 @@ class Pair:
         monkeypatch.setattr(transient, "is_active", lambda _unit: False)
         monkeypatch.setattr(copy_target, "LOOK_SECONDS", 0.05)
         monkeypatch.setattr(block_client, "BEGIN_SECONDS", 0.3)
-        # A file of the tests has several blocks all the same.
+        # So a test file of a few bytes has several blocks, too.
         monkeypatch.setattr(blocks, "BLOCK", 1000)
         self.servers: list[blocks.Server] = []
         self.wire: Wire | None = None
@@ -124,7 +124,7 @@ class Pair:
         return [model_copy.listed({"hf_home": str(self.path / "one")}, {"repo": REPO, "revision": revision})]
 
     def serve(self, listing: list[dict[str, t.Any]] | None = None, clients: t.Sequence[str] = ("127.0.0.1",), secret: str = SECRET) -> Wire:
-        """Give the model out as its list says, at the other end of a wire."""
+        """Serve the model by its list, at the other end of a wire."""
         params = {"hf_home": str(self.path / "one"), "address": "127.0.0.1", "port": 0, "clients": list(clients), "streams": 4}
         order = model_copy.order(params, listing or self.listing())
         listener = blocks.listen("127.0.0.1", 0)

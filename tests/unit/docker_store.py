@@ -32,7 +32,7 @@ def tar_of(files: t.Mapping[str, bytes]) -> bytes:
 
 
 class Store:
-    """An engine's images by name, and what the module asks an engine."""
+    """An engine's images by name, and the module's requests to an engine."""
 
     def __init__(self, place: Path, kind: str = "") -> None:
         self.place, self.socket_path = place, str(place / "docker.sock")
@@ -74,7 +74,7 @@ class Store:
         return (self.place / "blobs" / digest[7:]).read_bytes()
 
     def tag(self, name: str, config: str) -> None:
-        self._write("images", {**{one: digest for one, digest in self.tags.items() if one != name}, name: config})
+        self._write("images", {**{tag: digest for tag, digest in self.tags.items() if tag != name}, name: config})
 
     def build(self, name: str, below: str | None, *contents: t.Mapping[str, bytes], labels: t.Mapping[str, str] | None = None) -> str:
         """Add an image with layers of these files on top of another one, and return its id."""
@@ -91,7 +91,7 @@ class Store:
     def manifest(self, config: str) -> bytes:
         return json.dumps({"mediaType": MANIFEST, "config": config, "layers": json.loads(self.blob(config))["rootfs"]["diff_ids"]}).encode()
 
-    # -- what the module asks ----------------------------------------------------------------------------------------
+    # -- the module's requests ----------------------------------------------------------------------------------------
 
     def get(self, path: str) -> dict[str, t.Any]:
         assert path == "/info"
@@ -106,10 +106,10 @@ class Store:
         about = {"Id": self.id_of(name), "RootFS": {"Layers": config["rootfs"]["diff_ids"]}, "Config": config["config"], "Architecture": "amd64"}
         return {**about, "Size": size, "RepoDigests": []}
 
-    # -- what the program does ---------------------------------------------------------------------------------------
+    # -- the program's commands ---------------------------------------------------------------------------------------
 
     def save(self, names: t.Sequence[str]) -> bytes:
-        configs = {self.tags[name]: [one for one in names if self.tags[one] == self.tags[name]] for name in names}
+        configs = {self.tags[name]: [tag for tag in names if self.tags[tag] == self.tags[name]] for name in names}
         members: dict[str, bytes] = {}
         listed, index = [], []
         for config, tags in configs.items():
@@ -125,15 +125,15 @@ class Store:
         return tar_of({**members, "manifest.json": json.dumps(listed, separators=(",", ":")).encode()})
 
     def load(self, content: bytes) -> str:
-        """Take what ``docker load`` takes, and return what is wrong with it."""
+        """Load an archive as ``docker load`` does, and return what is wrong with it."""
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            members = {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]
-        for one in json.loads(members["manifest.json"]):
-            for layer, name in zip(json.loads(members[one["Config"]])["rootfs"]["diff_ids"], one["Layers"]):
+            members = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}  # type: ignore[union-attr]
+        for entry in json.loads(members["manifest.json"]):
+            for layer, name in zip(json.loads(members[entry["Config"]])["rootfs"]["diff_ids"], entry["Layers"]):
                 if self.put(members[name]) != layer:
                     return f"invalid diffID for layer {name}"
-            for tag in one["RepoTags"]:
-                self.tag(tag, self.put(members[one["Config"]]))
+            for tag in entry["RepoTags"]:
+                self.tag(tag, self.put(members[entry["Config"]]))
         return ""
 
 

@@ -29,11 +29,11 @@ def sha256(content: bytes) -> str:
 
 
 def chain_ids(diff_ids: t.Sequence[str]) -> list[str]:
-    """Return by which name an engine keeps each layer: a digest of it and of all layers below (image specification, Layer ChainID)."""
-    found: list[str] = []
-    for one in diff_ids:
-        found.append(one if not found else sha256(f"{found[-1]} {one}".encode()))
-    return found
+    """Return the name under which an engine keeps each layer: a digest of it and all layers below (image specification, Layer ChainID)."""
+    chains: list[str] = []
+    for diff_id in diff_ids:
+        chains.append(diff_id if not chains else sha256(f"{chains[-1]} {diff_id}".encode()))
+    return chains
 
 
 def tar_of(files: Files, mode: int = 0o644, links: t.Mapping[str, str] | None = None) -> bytes:
@@ -64,19 +64,19 @@ class Engine:
         self.layers: set[str] = set()
         self.status = [["Backing Filesystem", "extfs"]]
         self.api = "1.41"
-        #: What the engine says instead of loading, after so many bytes.
+        #: The engine's error instead of loading, after so many bytes.
         self.refuses, self.reads = "", 1 << 40
-        #: Whether it unpacks what it loads: one that does not was seen to end well.
+        #: Whether it unpacks what it loads: an engine that does not was seen to report success.
         self.unpacks = True
-        #: What becomes of an export on its way.
+        #: Changes an export on its way.
         self.exports: t.Callable[[bytes], bytes] = bytes
         self.loads, self.created = 0, 0
-        #: Exports that were read, blobs that a push sent, and what the engine says instead of pushing.
+        #: Exports that were read, blobs that a push sent, and the engine's error instead of pushing.
         self.exported, self.sent = 0, t.cast("list[str]", [])
         self.pushes_not = ""
         #: Layers whose compressed form an engine with the classic store knows, since it pulled or pushed them.
         self.pulled: t.Collection[str] = ()
-        #: What becomes of a blob on its way to a registry.
+        #: Changes a blob on its way to a registry.
         self.pushed: t.Callable[[bytes], bytes] = bytes
         self.socket = str(root / "docker.sock")
         handler = type("EngineHandler", (_Handler,), {"engine": self})
@@ -95,7 +95,7 @@ class Engine:
         """Keep images as engine 26.1.5 was seen to with containerd-snapshotter."""
         self.status, self.api = [["driver-type", "io.containerd.snapshotter.v1"]], "1.45"
 
-    # -- what it holds ---------------------------------------------------------------------------------------------
+    # -- its images ---------------------------------------------------------------------------------------------
 
     def put_blob(self, content: bytes) -> dict[str, t.Any]:
         self.blobs[sha256(content)] = content
@@ -103,8 +103,8 @@ class Engine:
 
     def build(self, tag: str, below: str | None, *contents: Files | bytes, labels: t.Mapping[str, str] | None = None) -> str:
         """Add an image with layers of these files (or tars) on top of another one."""
-        found = self.images[self.tags[below]] if below else {}
-        layers, packed = list(found.get("RootFS", {}).get("Layers", [])), list(found.get("packed", []))
+        base = self.images[self.tags[below]] if below else {}
+        layers, packed = list(base.get("RootFS", {}).get("Layers", [])), list(base.get("packed", []))
         for files in contents:
             layer = files if isinstance(files, bytes) else tar_of(files)
             layers.append(sha256(layer))
@@ -130,44 +130,44 @@ class Engine:
         return image_id
 
     def forget(self, *tags: str) -> None:
-        """Remove images by their names, and what only they needed."""
+        """Remove images by their names, with the layers and blobs that only they needed."""
         for tag in tags:
             self.images.pop(self.tags.pop(tag), None)
-        self.layers = {chain for one in self.images.values() for chain in chain_ids(one["RootFS"]["Layers"])}
-        kept = [blob["digest"] for one in self.images.values() for blob in one["packed"]]
+        self.layers = {chain for image in self.images.values() for chain in chain_ids(image["RootFS"]["Layers"])}
+        kept = [blob["digest"] for image in self.images.values() for blob in image["packed"]]
         self.blobs = {digest: content for digest, content in self.blobs.items() if digest in kept or content.startswith(b"{")}
 
     # -- exporting -------------------------------------------------------------------------------------------------
 
     def export(self, ids: t.Sequence[str]) -> bytes:
-        """Return what ``docker save`` gives: members in the order of their names."""
-        found = [self.images[one] for one in ids]
-        files, links = self._named(found) if self.is_containerd or self.api >= "1.44" else self._older(found)
+        """Return the archive of ``docker save``: members in the order of their names."""
+        images = [self.images[image_id] for image_id in ids]
+        files, links = self._named(images) if self.is_containerd or self.api >= "1.44" else self._older(images)
         every = dict(sorted({**files, **{name: b"" for name in links}}.items()))
         return tar_of({name: content for name, content in every.items() if name not in links}, links=links)
 
-    def _named(self, found: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
-        digests = {blob["digest"] for one in found for blob in one["packed"]} | {one["Id"] for one in found}
-        for one in found if self.is_containerd else []:
-            digests |= {blob["digest"] for blob in self._below(one["Id"])}
+    def _named(self, images: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
+        digests = {blob["digest"] for image in images for blob in image["packed"]} | {image["Id"] for image in images}
+        for image in images if self.is_containerd else []:
+            digests |= {blob["digest"] for blob in self._below(image["Id"])}
         files = {f"blobs/sha256/{digest[7:]}": self.blobs[digest] for digest in digests if digest in self.blobs}
         return {**files, "index.json": b"{}", "manifest.json": b"[]", "oci-layout": b"{}"}, {}
 
     def _below(self, digest: str) -> t.Iterator[dict[str, t.Any]]:
         given = json.loads(self.blobs.get(digest, b"{}"))
-        for one in (*given.get("manifests", []), *([given["config"]] if "layers" in given else []), *given.get("layers", [])):
-            yield one
-            if "manifest" in one.get("mediaType", ""):
-                yield from self._below(one["digest"])
+        for blob in (*given.get("manifests", []), *([given["config"]] if "layers" in given else []), *given.get("layers", [])):
+            yield blob
+            if "manifest" in blob.get("mediaType", ""):
+                yield from self._below(blob["digest"])
 
-    def _older(self, found: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
+    def _older(self, images: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
         files: dict[str, bytes] = {}
         links, places, about = {}, {}, []
-        for one in found:
+        for image in images:
             below = {}
-            for blob, chain in zip(one["packed"], chain_ids(one["RootFS"]["Layers"])):
+            for blob, chain in zip(image["packed"], chain_ids(image["RootFS"]["Layers"])):
                 # The layer at the top of an image has another name than the same one within another image.
-                place = hashlib.sha256(f"{chain}{one['Id'] if blob == one['packed'][-1] else ''}".encode()).hexdigest()
+                place = hashlib.sha256(f"{chain}{image['Id'] if blob == image['packed'][-1] else ''}".encode()).hexdigest()
                 files |= {f"{place}/VERSION": b"1.0", f"{place}/json": json.dumps({"id": place, **below}).encode()}
                 if places.get(blob["digest"], place) != place:
                     links[f"{place}/layer.tar"] = f"../{places[blob['digest']]}/layer.tar"
@@ -175,20 +175,20 @@ class Engine:
                     files[f"{place}/layer.tar"] = self.blobs[blob["digest"]]
                     places[blob["digest"]] = place
                 below = {"parent": place}
-            files[f"{one['Id'][7:]}.json"] = self.blobs[one["Id"]]
-            about.append({"Config": f"{one['Id'][7:]}.json"})
+            files[f"{image['Id'][7:]}.json"] = self.blobs[image["Id"]]
+            about.append({"Config": f"{image['Id'][7:]}.json"})
         return {**files, "manifest.json": json.dumps(about).encode(), "repositories": b"{}"}, links
 
     # -- pushing ---------------------------------------------------------------------------------------------------
 
     def push(self, name: str, tag: str, say: t.Callable[[t.Any], None]) -> str:
-        """Do what engine 26.1.5 was seen to: ask for each blob, send what is not there, the manifest of the tag in the end. Return what is wrong."""
+        """Push as engine 26.1.5 was seen to: ask for each blob, send missing ones, and the tag's manifest at the end. Return what is wrong."""
         if self.pushes_not:
             return self.pushes_not
         place, _slash, repository = name.partition("/")
         image_id = self.tags[f"{name}:{tag}"]
         below = list(self._below(image_id))
-        lacks = [one["digest"] for one in below if one["digest"] not in self.blobs]
+        lacks = [blob["digest"] for blob in below if blob["digest"] not in self.blobs]
         if lacks:
             return f"missing content: content digest {lacks[0]}: not found"
         registry = http.client.HTTPConnection(place, timeout=5)
@@ -206,15 +206,15 @@ class Engine:
             return answer
 
         try:
-            for one in sorted(below, key=lambda one: ".manifest." in one["mediaType"]):
+            for blob in sorted(below, key=lambda blob: ".manifest." in blob["mediaType"]):
                 path = f"manifests/{tag}"
-                if ask("HEAD", path if "manifest" in one["mediaType"] else f"blobs/{one['digest']}").status == 200:
+                if ask("HEAD", path if "manifest" in blob["mediaType"] else f"blobs/{blob['digest']}").status == 200:
                     continue
-                self.sent.append(one["digest"])
-                if "manifest" not in one["mediaType"]:
-                    path = f"{ask('POST', 'blobs/uploads/').headers['Location']}?{urllib.parse.urlencode({'digest': one['digest']})}"
-                answer = ask("PUT", path, self.blobs[one["digest"]])
-                if answer.status != 201 or answer.headers["Docker-Content-Digest"] != one["digest"]:
+                self.sent.append(blob["digest"])
+                if "manifest" not in blob["mediaType"]:
+                    path = f"{ask('POST', 'blobs/uploads/').headers['Location']}?{urllib.parse.urlencode({'digest': blob['digest']})}"
+                answer = ask("PUT", path, self.blobs[blob["digest"]])
+                if answer.status != 201 or answer.headers["Docker-Content-Digest"] != blob["digest"]:
                     return f"unexpected status from PUT request to {path}: {answer.status}"
             ask("HEAD", f"manifests/{tag}")
             answer = ask("PUT", f"manifests/{tag}", self.blobs[image_id])
@@ -225,7 +225,7 @@ class Engine:
             registry.close()
 
     def _push_classic(self, registry: http.client.HTTPConnection, repository: str, tag: str, image: dict[str, t.Any], say: t.Callable[[t.Any], None]) -> str:
-        """Do what engine 20.10.24 was seen to: ask for layers whose compressed form it knows, compress and send the others, then the configuration."""
+        """Push as engine 20.10.24 was seen to: ask for layers whose compressed form it knows, compress and send the others, then the configuration."""
 
         def ask(method: str, path: str, body: t.Any = None, **headers: str) -> http.client.HTTPResponse:
             registry.request(method, path if path.startswith("/v2/") else f"/v2/{repository}/{path}", body, headers)
@@ -266,17 +266,17 @@ class Engine:
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self, content: bytes) -> str:
-        """Take what ``docker load`` takes, and return what is wrong with it."""
+        """Load an archive as ``docker load`` does, and return what is wrong with it."""
         self.loads += 1
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            members = {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]
+            members = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}  # type: ignore[union-attr]
         return self._load_blobs(members) if self.is_containerd else self._load_layers(members)
 
     def _load_layers(self, members: Files) -> str:
-        for one in json.loads(members["manifest.json"]):
-            config = members[one["Config"]]
+        for entry in json.loads(members["manifest.json"]):
+            config = members[entry["Config"]]
             layers = json.loads(config)["rootfs"]["diff_ids"]
-            for number, (diff_id, name) in enumerate(zip(layers, one["Layers"])):
+            for number, (diff_id, name) in enumerate(zip(layers, entry["Layers"])):
                 if chain_ids(layers[:number + 1])[-1] in self.layers:
                     continue
                 if name not in members:
@@ -287,7 +287,7 @@ class Engine:
                     return f"invalid diffID for layer {number}"
                 self.put_blob(layer)
                 self.layers |= {chain_ids(layers[:number + 1])[-1]} if self.unpacks else set()
-            for tag in one["RepoTags"]:
+            for tag in entry["RepoTags"]:
                 self._name(tag, config, [{"digest": digest} for digest in layers])
         return ""
 
@@ -295,15 +295,15 @@ class Engine:
         for name, content in members.items():
             if name.startswith("blobs/") and self.put_blob(content)["digest"][7:] != name.rpartition("/")[2]:
                 return f"unexpected digest of {name}"
-        for one in json.loads(members["index.json"])["manifests"]:
-            below = list(self._below(one["digest"]))
+        for manifest in json.loads(members["index.json"])["manifests"]:
+            below = list(self._below(manifest["digest"]))
             lost = [part["digest"] for part in below if part["digest"] not in self.blobs and "manifest" not in part["mediaType"]]
-            if lost or one["digest"] not in self.blobs:
+            if lost or manifest["digest"] not in self.blobs:
                 return f"content digest {lost[:1]}: not found"
             config = next(self.blobs[part["digest"]] for part in below if "config" in part["mediaType"])
             self.layers |= set(chain_ids(json.loads(config)["rootfs"]["diff_ids"])) if self.unpacks else set()
-            tag = one["annotations"]["io.containerd.image.name"].removeprefix("docker.io/")
-            self._tag(tag, one["digest"], config, [part for part in below if "layer" in part["mediaType"]])
+            tag = manifest["annotations"]["io.containerd.image.name"].removeprefix("docker.io/")
+            self._tag(tag, manifest["digest"], config, [part for part in below if "layer" in part["mediaType"]])
         return ""
 
 
@@ -316,7 +316,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: t.Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def address_string(self) -> str:
         return "unix"
@@ -344,7 +344,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer([{"Id": image_id} for image_id in engine.images])
         elif path == "/images/get":
             engine.exported += 1
-            known = all(one in engine.images for one in query["names"])
+            known = all(image_id in engine.images for image_id in query["names"])
             self._answer(engine.exports(engine.export(query["names"])) if known else {"message": "no such image"}, 200 if known else 404)
         elif path.startswith("/images/"):
             name = path[len("/images/"):-len("/json")]
@@ -403,8 +403,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
 
     def _create(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        layers = self.engine.images[asked["Image"]]["RootFS"]["Layers"]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        layers = self.engine.images[body["Image"]]["RootFS"]["Layers"]
         self.engine.created += 1
         if set(chain_ids(layers)) <= self.engine.layers:
             self._answer({"Id": "c0ffee"}, 201)

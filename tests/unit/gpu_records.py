@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts of a real engine on a GPU, of tests/tools/record_engine.py, beside what the memory plan says. Run as a program it prints the table of docs/plan.md."""
+"""Real starts of an engine on a GPU, recorded by tests/tools/record_engine.py, with the memory plan's figures. Run it to print the table of docs/plan.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = components.GIB
 #: What the collection's own readers returned of a live engine (tests/tools/look_engine.py).
 LOOK = GPU / "h100-vllm-0.26.0-2026-11-26" / "qwen3-small.look.json"
 
-#: What the engine says of itself, by name.
+#: Patterns of the figures in an engine's log, by name.
 SAID = {
     "weights": r"Model loading took ([\d.]+) GiB",
     "available": r"Available KV cache memory: ([\d.]+) GiB",
@@ -39,10 +39,10 @@ SAID = {
 }
 
 
-def said(log: str) -> dict[str, float]:
-    """Return what the engine said of itself in a log."""
-    found = {name: re.search(pattern, log) for name, pattern in SAID.items()}
-    return {name: float(match[1].replace(",", "")) for name, match in found.items() if match}
+def figures(log: str) -> dict[str, float]:
+    """Return the figures that the engine reported in its log."""
+    matches = {name: re.search(pattern, log) for name, pattern in SAID.items()}
+    return {name: float(match[1].replace(",", "")) for name, match in matches.items() if match}
 
 
 # -- the size of a checkpoint of such a shape -----------------------------------------------------------------------------
@@ -131,17 +131,17 @@ def draft_bytes(config: dict[str, Any]) -> float:
 
 def arguments(words: list[str]) -> dict[str, Any]:
     """Return the arguments of a start in snake case."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in zip(words[::2], words[1::2]):
         try:
-            found[name[2:].replace("-", "_")] = json.loads(value)
+            options[name[2:].replace("-", "_")] = json.loads(value)
         except ValueError:
-            found[name[2:].replace("-", "_")] = value
-    return found
+            options[name[2:].replace("-", "_")] = value
+    return options
 
 
 class Record:
-    """One start: its shape, what the engine said, and the plan of the same."""
+    """One start: its shape, the engine's reported figures, and the plan for it."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory, self.name = directory, name
@@ -149,7 +149,7 @@ class Record:
         self.shape = SHAPES[name]
         log = directory / f"{name}.log"
         self.log = log.read_text(encoding="utf-8") if log.exists() else ""
-        self.said = said(self.log)
+        self.said = figures(self.log)
 
     @property
     def healthy(self) -> bool:
@@ -175,7 +175,7 @@ class Record:
 
     def part(self, name: str) -> tuple[float, float]:
         """Return a component's GiB and by how much it may be wrong."""
-        return next(((one["gib"], one["within"]) for one in self.plan["components"] if one["id"] == name), (0.0, 0.0))
+        return next(((component["gib"], component["within"]) for component in self.plan["components"] if component["id"] == name), (0.0, 0.0))
 
     def tokens(self, gib: float) -> float:
         """Return how many tokens a cache of so many GiB holds by the plan's arithmetic: whole sequences, times their length."""
@@ -198,7 +198,7 @@ def markdown() -> list[str]:
     for record in records():
         if "peak" not in record.said:
             continue
-        planned = {one: record.part(one) for one in ("weights", "activation", "workspaces", "graphs")}
+        planned = {part: record.part(part) for part in ("weights", "activation", "workspaces", "graphs")}
         cells = [f"{record.said['weights']:.2f} / {planned['weights'][0]:.2f}"]
         for measured, part in {"peak": "activation", "other": "workspaces", "graphs": "graphs"}.items():
             cells.append(f"{record.said[measured]:.2f} / {planned[part][0]:.2f} ± {planned[part][1]:.2f}")

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._guard.trend import K
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending
 
 CURVES = yaml.safe_load((Path(__file__).parent / "fixtures" / "guard" / "curves.yml").read_text(encoding="utf-8"))
-#: GiB below which a host counts as lost where no record says at which level it was.
+#: GiB below which a host counts as lost when its record has no level.
 LOST = 1.0
 
 Points = t.Sequence[t.Sequence[float]]
@@ -33,11 +33,11 @@ def at(points: Points, moment: float) -> float:
 def sampled(points: Points, seed: int = 0, noise: float = 0.02, late: float = 0.02) -> list[Sample]:
     """Samples of a curve, a second apart and up to ``late`` seconds late, with some noise (GiB)."""
     chance = random.Random(seed)
-    found, moment = [], float(points[0][0])
+    samples, moment = [], float(points[0][0])
     while moment < points[-1][0]:
-        found.append(Sample(moment, int((at(points, moment) + chance.uniform(-noise, noise)) * KIB_PER_GIB)))
+        samples.append(Sample(moment, int((at(points, moment) + chance.uniform(-noise, noise)) * KIB_PER_GIB)))
         moment += 1 + chance.choice([0.0, 0.0, 0.0, chance.uniform(0, late)])
-    return [*found, Sample(float(points[-1][0]), int(points[-1][1] * KIB_PER_GIB))]
+    return [*samples, Sample(float(points[-1][0]), int(points[-1][1] * KIB_PER_GIB))]
 
 
 def played(samples: t.Iterable[Sample], level: int | None, phase: str = LOADING, act: str = "loading") -> list[tuple[Sample, Order]]:
@@ -49,9 +49,9 @@ def played(samples: t.Iterable[Sample], level: int | None, phase: str = LOADING,
 
 def level(end_gib: float) -> int:
     """The level in KiB of a start that is expected to end there."""
-    found = ending.below(end_gib, "").mb
-    assert found is not None
-    return found * 1024
+    level_mb = ending.below(end_gib, "").mb
+    assert level_mb is not None
+    return level_mb * 1024
 
 
 class Healthy(t.NamedTuple):
@@ -74,7 +74,7 @@ STEADY = [Healthy([(0, end + 60 * rate), (60, end), (120, end)], end, 0.02) for 
 
 
 def saved(curve: dict[str, t.Any], end_gib: float, delays: t.Sequence[float]) -> tuple[float | None, list[bool]]:
-    """At which GiB the guard signals the ranks of a start that was expected to end at ``end_gib``, None where it does not, and whether the host lives when
+    """The GiB at which the guard signals the ranks of a start that was expected to end at ``end_gib``, None where it does not, and whether the host lives when
     the memory is back so many seconds later."""
     points = [*curve["points"], (curve["points"][-1][0] + 30, at(curve["points"], curve["points"][-1][0] + 30))]
     samples = [Sample(float(second), int(max(0.0, at(points, second)) * KIB_PER_GIB)) for second in range(int(points[-1][0]) + 1)]

@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 def node(**changes: t.Any) -> dict[str, t.Any]:
-    """Return what ``node_info`` answers on a healthy Spark, with changes."""
+    """Return the answer of ``node_info`` on a healthy Spark, with changes."""
     return changed(HEALTHY, changes)
 
 
@@ -63,14 +63,14 @@ def second(info: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str,
 
 
 def judged(
-    one: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None, profile: dict[str, t.Any] | None = None, **run: t.Any
+    first: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None, profile: dict[str, t.Any] | None = None, **run: t.Any
 ) -> dict[str, t.Any]:
     """Return the record of two nodes, judged against its schema."""
-    record = judging.judge({"spark-1": one or asked(), "spark-2": other or second()}, profile or PROFILE, {**RUN, **run})
+    record = judging.judge({"spark-1": first or asked(), "spark-2": other or second()}, profile or PROFILE, {**RUN, **run})
     jsonschema.validate(record, SCHEMA)
     assert record["counts"]["pass"] + record["counts"]["not_judged"] <= 2 * len(record["matrix"])
     return record
 
 
 def ids(record: dict[str, t.Any]) -> set[str]:
-    return {found["id"] for found in record["findings"]}
+    return {finding["id"] for finding in record["findings"]}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real HTTP server on the loopback that keeps what it was sent and answers as a test says."""
+"""A real HTTP server on the loopback that records its requests and answers as configured by a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclasses.dataclass
 class Listener:
-    """Where it listens, what came, and how it answers: a status, a body and headers."""
+    """The URL, the requests that came, and the answer: a status, a body and headers."""
 
     url: str = ""
     came: list[tuple[str, str, t.Any]] = dataclasses.field(default_factory=list)
@@ -45,18 +45,18 @@ def certificate(folder: Path) -> Path:
 @contextlib.contextmanager
 def listening(pem: Path | None = None) -> t.Iterator[Listener]:
     """Serve until the end of the block; with the file of a certificate by https."""
-    found = Listener()
+    listener = Listener()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            found.came.append((self.command, self.path, json.loads(raw) if raw else None))
-            self.send_response(found.status)
-            for name, value in found.headers.items():
+            listener.came.append((self.command, self.path, json.loads(raw) if raw else None))
+            self.send_response(listener.status)
+            for name, value in listener.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(found.body)))
+            self.send_header("Content-Length", str(len(listener.body)))
             self.end_headers()
-            self.wfile.write(found.body)
+            self.wfile.write(listener.body)
 
         do_GET = do_POST = answer
 
@@ -68,11 +68,11 @@ def listening(pem: Path | None = None) -> t.Iterator[Listener]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    found.url = f"http{'s' if pem else ''}://127.0.0.1:{server.server_address[1]}"
+    listener.url = f"http{'s' if pem else ''}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield found
+        yield listener
     finally:
         server.shutdown()
         server.server_close()

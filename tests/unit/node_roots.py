@@ -14,6 +14,6 @@ DEFAULTS = {name: option.get("default") for name, option in ROOTS["options"].ite
 
 
 def rooted(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the parameters with those that are roots gathered in `roots`, over the defaults."""
+    """Return the parameters over the defaults, with the roots among them gathered in `roots`."""
     own = {name: value for name, value in params.items() if name in DEFAULTS}
     return {**{name: value for name, value in params.items() if name not in own}, "roots": {**DEFAULTS, **own}}

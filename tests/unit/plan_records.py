@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recipes on record, and what the memory plan says of them. Run as a program it prints the table of docs/plan.md."""
+"""Recorded recipes with the memory plan's figures for them. As a program it prints the table of docs/plan.md."""
 
 from __future__ import annotations
 

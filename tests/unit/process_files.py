@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files of one process in a tree that stands for /proc."""
+"""The files of one process in a tree that replaces /proc."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node in memory that answers what the role protect asks, and to which the steps of its plan are done in the order of tasks/change.yml."""
+"""A simulated node for the role protect: it answers the role's reads, and the steps of the plan change it in the order of tasks/change.yml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ABSENT = "No such file or directory"
 
 
 class Cut(Exception):
-    """The power goes."""
+    """The power fails."""
 
 
 class ProtectedNode:
@@ -52,7 +52,7 @@ class ProtectedNode:
         self.cut_at, self.moment = 0, 0
         self.called: list[str] = []
 
-    # -- what it answers ---------------------------------------------------------------------------------------------------------
+    # -- its answers ---------------------------------------------------------------------------------------------------------
 
     def _live(self) -> dict[str, t.Any]:
         argv = ["earlyoom", *self.arguments.split()]
@@ -70,7 +70,7 @@ class ProtectedNode:
             f"OOMScoreAdjust={self.unit_score}\nId={name}\nLoadState={'loaded' if enabled else 'not-found'}\nActiveState={active}\nUnitFileState={enabled}\n"
             for name, (enabled, active) in self.units.items()
         ]
-        said = {
+        outputs = {
             "record": json.dumps(self.record) if self.record is not None else "",
             "units": "\n".join(units),
             "packages": "".join("\t".join([name, name, *about]) + "\n" for name, about in self.packages.items()),
@@ -81,11 +81,11 @@ class ProtectedNode:
             "writable": "",
             "kernel": "\n".join([*proc, *(f"/proc/meminfo:{name}: {value} kB" for name, value in MEMINFO.items())]),
         }
-        found: dict[str, dict[str, t.Any]] = {name: {"rc": 0, "stdout": text, "stderr": "", "stderr_lines": []} for name, text in said.items()}
-        found["writable"]["rc"] = 0 if self.writable else 1
+        results: dict[str, dict[str, t.Any]] = {name: {"rc": 0, "stdout": text, "stderr": "", "stderr_lines": []} for name, text in outputs.items()}
+        results["writable"]["rc"] = 0 if self.writable else 1
         if self.record is None:
-            found["record"] |= {"rc": 1, "stderr_lines": [f"cat: {RECORD}: {ABSENT}"]}
-        return {name: {**one, "item": {"key": name, "value": [name, RECORD]}, **self.broken.get(name, {})} for name, one in found.items()}
+            results["record"] |= {"rc": 1, "stderr_lines": [f"cat: {RECORD}: {ABSENT}"]}
+        return {name: {**result, "item": {"key": name, "value": [name, RECORD]}, **self.broken.get(name, {})} for name, result in results.items()}
 
     def _stat(self, path: str) -> dict[str, t.Any]:
         if path in self.directories:
@@ -96,7 +96,7 @@ class ProtectedNode:
         return {"exists": True, "isreg": True, "mode": mode, "uid": 0, "gid": 0, "checksum": hashlib.sha256(text.encode()).hexdigest()}
 
     def answer(self, chosen: t.Sequence[str], failed: dict[str, str] | None = None) -> dict[str, t.Any]:
-        """What the role asks."""
+        """The answers to the role's reads."""
         places = [*planned.FILES.values(), *(path.rpartition("/")[0] for path in planned.FILES.values())]
         return {
             "info": {"limits": {"sshd": {"pid": 1204, "oom_score_adj": self.score}, "earlyoom": self._live()}, "errors": []},
@@ -106,7 +106,7 @@ class ProtectedNode:
             "failed": failed,
         }
 
-    # -- what is done to it ------------------------------------------------------------------------------------------------------
+    # -- its changes ------------------------------------------------------------------------------------------------------
 
     def _pass(self) -> None:
         self.moment += 1
@@ -114,7 +114,7 @@ class ProtectedNode:
             raise Cut
 
     def _write(self, measure: str, entry: dict[str, t.Any] | None) -> None:
-        kept = {name: one for name, one in (self.record or {"measures": {}})["measures"].items() if name != measure}
+        kept = {name: value for name, value in (self.record or {"measures": {}})["measures"].items() if name != measure}
         self.record = {"schema": 1, "measures": json.loads(json.dumps({**kept, **({measure: entry} if entry else {})}))}
         self._pass()
 
@@ -176,7 +176,7 @@ class ProtectedNode:
         self._write(change["measure"], change["after"])
 
     def run(self, *chosen: str, revert: bool = False, check: bool = False) -> Result:
-        """Do what the role does."""
+        """Apply the measures as the role does."""
         failed: dict[str, str] = {}
 
         def ask(stage: t.Any, **settings: t.Any) -> Outcome:
@@ -194,11 +194,11 @@ class ProtectedNode:
         return Result(ask(protect, plan=plan))
 
     def revert(self, *chosen: str, check: bool = False) -> Result:
-        """Take it back."""
+        """Revert the measures."""
         return self.run(*chosen, revert=True, check=check)
 
     def interrupted(self, at: int, **options: t.Any) -> bool:
-        """Run until the power goes at a moment. Return whether there was such a moment."""
+        """Run until the power fails at a step. Return whether there was such a step."""
         self.cut_at, self.moment = at, 0
         try:
             self.run(**options)
@@ -209,29 +209,29 @@ class ProtectedNode:
         return False
 
     def fingerprint(self) -> dict[str, t.Any]:
-        """All that a revert has to bring back."""
+        """The state that a revert has to restore."""
         words = ("files", "directories", "packages", "units", "swappiness", "score", "record")
         return copy.deepcopy({word: getattr(self, word) for word in words})
 
 
 class Result:
-    """What a run passes on of one node."""
+    """What a run passes on about one node."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.lines = outcome.lines
-        found = outcome.stats["gb10_protection"]["nodes"]["spark-1"]
-        self.changed, self.actions, self.findings, self.msg, self.journal = (found[word] for word in ("changed", "actions", "findings", "msg", "journal"))
+        result = outcome.stats["gb10_protection"]["nodes"]["spark-1"]
+        self.changed, self.actions, self.findings, self.msg, self.journal = (result[word] for word in ("changed", "actions", "findings", "msg", "journal"))
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """The gravest verdict by measure."""
-        order, found = ["pass", "warn", "block", "unknown"], {}
+        """The most severe verdict by measure."""
+        order, gravest = ["pass", "warn", "block", "unknown"], {}
         for entry in self.findings:
             id = entry["id"].removeprefix("protect.")
-            found[id] = max(found.get(id, "pass"), entry["verdict"], key=order.index)
-        return found
+            gravest[id] = max(gravest.get(id, "pass"), entry["verdict"], key=order.index)
+        return gravest
 
     @property
     def messages(self) -> str:
-        """All that is said."""
+        """All messages."""
         return "\n".join(f"{entry['message']} ({entry['remedy']})" for entry in self.findings)

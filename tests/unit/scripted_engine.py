@@ -4,7 +4,7 @@
 
 """A simulator of an engine's API: an OpenAI-compatible server that answers as a sound model does, or misbehaves in one way.
 
-The shape of its answers is that of vLLM 0.32.0's (recorded in the lab). It stands in for a trained model, which the lab has not: the lab's models have
+The shape of its answers is that of vLLM 0.32.0's (recorded in the lab). It replaces a trained model, which the lab does not have: the lab's models have
 random weights, so no answer of theirs is right.
 """
 
@@ -25,7 +25,7 @@ SKY = (
 
 
 class Reply(t.NamedTuple):
-    """What the engine says to one question."""
+    """The engine's answer to one question."""
 
     content: str = ""
     reasoning: str = ""
@@ -34,7 +34,7 @@ class Reply(t.NamedTuple):
 
 
 def sound(body: dict[str, t.Any]) -> Reply:
-    """Answer as a sound model does."""
+    """Answer as a correct model does."""
     text = body["messages"][0]["content"]
     if "tools" in body:
         call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
@@ -58,9 +58,9 @@ def serving(
 ) -> t.Iterator[tuple[int, list[dict[str, t.Any]]]]:
     """Serve on the loopback; yields the port and the questions that came. A reply that is a number is an HTTP status.
 
-    With ``counts`` it counts the words of a chat as its tokens, for ``/tokenize`` and in what it says of a question.
+    With ``counts`` it counts the words of a chat as its tokens, for ``/tokenize`` and in the usage of an answer.
     """
-    asked: list[dict[str, t.Any]] = []
+    questions: list[dict[str, t.Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -72,7 +72,7 @@ def serving(
             if self.path == "/tokenize":
                 self.say(*((200, {"count": words, "max_model_len": context, "tokens": [7] * words}) if counts else (404, {"detail": "Not Found"})))
                 return
-            asked.append(body)
+            questions.append(body)
             answer = reply(body)
             if isinstance(answer, int):
                 self.say(answer, {"error": {"message": "refused by the script"}})
@@ -95,7 +95,7 @@ def serving(
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server.server_port, asked
+        yield server.server_port, questions
     finally:
         server.shutdown()
         thread.join()

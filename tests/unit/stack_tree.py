@@ -59,11 +59,11 @@ class Tree:
     def replay(self, recording: dict[str, t.Any]) -> Tree:
         """Put a recorded node into the tree, with the network of the machine."""
         self.tcp += recording["tcp"][1:]
-        for one in recording["processes"]:
-            stat = one["stat"].rpartition(")")[2].split()
+        for process in recording["processes"]:
+            stat = process["stat"].rpartition(")")[2].split()
             self.process(
-                one["pid"], int(stat[1]), one["argv"], env=one["env"], cgroup=one["cgroup"], limits=one["limits"], links=one["fd"], stat=one["stat"],
-                nspid=one["NSpid"], network=self.network if recording.get("shares_network", True) else recording["network"],
+                process["pid"], int(stat[1]), process["argv"], env=process["env"], cgroup=process["cgroup"], limits=process["limits"], links=process["fd"],
+                stat=process["stat"], nspid=process["NSpid"], network=self.network if recording.get("shares_network", True) else recording["network"],
             )  # fmt: skip
         self.write_sockets()
         return self
@@ -85,7 +85,7 @@ class Tree:
         (base / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in argv))
         (base / "cgroup").write_text(cgroup)
         (base / "limits").write_text(LIMITS.format(limits))
-        # The memory of no process is there to be read: what it was started with counts.
+        # No process's memory can be read here, so its starting environment counts.
         (base / "maps").write_text("")
         (base / "exe").symlink_to("/usr/bin/python3")
         (base / "environ").write_bytes(b"".join(f"{name}={value}".encode() + b"\0" for name, value in (env or {}).items()))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What nodes answer to the stages that judge them, for the tests of several stages."""
+"""Answers of nodes to the stages that judge them, for the tests of several stages."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is made of a bring-up that failed: an engine that served before the play is only stopped by who knows that it ended."""
+"""The handling of a failed bring-up: an engine that served before the play is stopped only when it is known to have ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lines(
     before: dict[str, t.Any] | None, now: dict[str, t.Any] | None, *, check_mode: bool = False, head: t.Any = (), worker: t.Any = (),
     why: str | None = "spark-2: it broke.",
 ) -> tuple[bool, str]:
-    """Return whether everything is left alone, and what is said. None: the question was never asked."""
+    """Return whether everything is left alone, and the lines of the report. None: the node was never asked."""
     run = Run({}, [], "", ["all"], [], datetime.datetime(2026, 11, 22), check_mode)
     known = {"gb10_head_host": "spark-1", "gb10_cluster_name": "gb10", "__abort_dir": "/logs", "__gb10_engine_before": before}
     answered = {"__abort_logs": {"files": []}, "__abort_stop": {"failed": False}}
@@ -38,7 +38,7 @@ def lines(
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "kept", "said"),
+    ("before", "now", "kept", "text"),
     [
         (OLD, OLD, True, "The engine that served before this play was left alone."),
         (OLD, NEW, False, "are stopped; the next run replaces them"),
@@ -51,15 +51,15 @@ def lines(
         (None, NONE, True, "Whether an engine served before this play is unknown, so nothing was stopped."),
     ],
 )
-def test_what_may_be_foreign_is_left_alone(before, now, kept, said):
+def test_what_may_be_foreign_is_left_alone(before, now, kept, text):
     verdict = lines(before, now)
-    assert verdict[0] is kept and said in verdict[1]
+    assert verdict[0] is kept and text in verdict[1]
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "known", "kept", "said"),
+    ("before", "now", "known", "kept", "text"),
     [
-        # Why it gives no token is unknown: it may still give one, and the next run takes it over.
+        # The reason for the missing token is unknown: the engine may still give one, and the next run takes it over.
         (NONE, NEW, False, True, "The engine runs on: nothing proves that it cannot serve"),
         (OLD, NEW, False, True, "To go on waiting run the same play again, which takes it over; to stop it run the playbook teardown"),
         (NONE, NEW, True, False, "are stopped; the next run replaces them"),
@@ -67,31 +67,31 @@ def test_what_may_be_foreign_is_left_alone(before, now, kept, said):
         (OLD, OLD, False, True, "The engine that served before this play was left alone."),
     ],
 )
-def test_an_engine_that_nothing_proves_dead_runs_on(before, now, known, kept, said):
+def test_an_engine_that_nothing_proves_dead_runs_on(before, now, known, kept, text):
     failed = {"__vllm_server_result": {"failed": True, "changed": True, "msg": "it broke.", "started_run": "new", "cause_known": known}}
     verdict = lines(before, now, worker=failed)
-    assert verdict[0] is kept and said in verdict[1]
+    assert verdict[0] is kept and text in verdict[1]
 
 
 @pytest.mark.parametrize(
-    ("before", "token", "kept", "said"),
+    ("before", "token", "kept", "text"),
     [
         (NONE, "pass", True, "The engine gives tokens and runs on, unproven."),
         (NONE, "block", False, "are stopped; the next run replaces them"),
         (NEW, "pass", True, "The engine that served before this play was left alone."),
     ],
 )
-def test_an_engine_that_gives_tokens_is_not_stopped_by_a_proof(before, token, kept, said):
+def test_an_engine_that_gives_tokens_is_not_stopped_by_a_proof(before, token, kept, text):
     proved = {"findings": [{"id": "proof.completion", "verdict": token}, {"id": "proof.fabric", "verdict": "unknown"}]}
     verdict = lines(before, NEW, head={"__proof_judged": proved})
-    assert verdict[0] is kept and said in verdict[1]
+    assert verdict[0] is kept and text in verdict[1]
 
 
 @pytest.mark.parametrize(
     ("start", "lost", "now", "kept"),
     [
         ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, True, NEW, True),
-        # A node where a task failed answers: what it said counts.
+        # A node where a task failed still answers, and its answer counts.
         ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, False, NEW, False),
         ({"failed": False, "changed": True, "seconds_to_first_token": 0.4}, True, NONE, False),
         ({"failed": True, "changed": True, "cause_known": True}, True, NEW, False),
@@ -116,7 +116,7 @@ def test_the_first_failure_of_all_nodes_stands_above_the_others():
     ("result", "runs"),
     [
         ({"failed": True, "started_run": "new"}, ["new"]),
-        # One that gave a token may be answering a request by now; one that was there before is not this play's.
+        # An engine that gave a token may be answering a request by now. One that ran before the play does not belong to it.
         ({"failed": False, "started_run": "new"}, []),
         ({"failed": True, "started_run": "", "run_id": "old"}, []),
         ({"failed": True, "msg": "not reached"}, []),
@@ -135,16 +135,16 @@ def test_what_this_play_put_in_its_place_is_its_own(result, changed):
 
 
 def test_a_node_whose_container_was_not_stopped_is_named():
-    said = lines(NONE, UNKNOWN, head={"__abort_stop": {"failed": True}})[1]
-    assert "Not stopped: what runs on spark-1. Remedy: See that Docker answers there" in said and "are stopped on the other nodes" in said
+    text = lines(NONE, UNKNOWN, head={"__abort_stop": {"failed": True}})[1]
+    assert "Not stopped: what runs on spark-1. Remedy: See that Docker answers there" in text and "are stopped on the other nodes" in text
     assert "Not stopped" not in lines(NONE, NONE)[1] and "on the other nodes" not in lines(NONE, NONE)[1]
 
 
 @pytest.mark.parametrize("result", ["__abort_stop", "__abort_engine"])
 def test_why_a_container_was_not_stopped_is_said(result):
     refused = {"failed": True, "msg": "it has 2 request(s)", "remedy": "Repeat when they are answered."}
-    said = lines(NONE, UNKNOWN, head={"__abort_stop": None, result: refused})[1]
-    assert "Not stopped: what runs on spark-1.\nspark-1: it has 2 request(s) Remedy: Repeat when they are answered.\n" in said and "Docker" not in said
+    text = lines(NONE, UNKNOWN, head={"__abort_stop": None, result: refused})[1]
+    assert "Not stopped: what runs on spark-1.\nspark-1: it has 2 request(s) Remedy: Repeat when they are answered.\n" in text and "Docker" not in text
 
 
 def test_each_stop_that_failed_is_reported_once():
@@ -156,8 +156,8 @@ def test_each_stop_that_failed_is_reported_once():
 
 
 def test_check_mode_claims_nothing():
-    said = lines(NONE, NONE, check_mode=True, worker={"__abort_memory": {"verdict": "warn", "msg": "9 MiB are missing"}})[1]
-    assert "Check mode started nothing, and stops nothing." in said and "MiB" not in said
+    text = lines(NONE, NONE, check_mode=True, worker={"__abort_memory": {"verdict": "warn", "msg": "9 MiB are missing"}})[1]
+    assert "Check mode started nothing, and stops nothing." in text and "MiB" not in text
 
 
 def test_memory_that_did_not_come_back_is_reported_with_its_remedy():
@@ -168,7 +168,7 @@ def test_memory_that_did_not_come_back_is_reported_with_its_remedy():
 
 def test_of_an_engine_that_did_not_start_its_own_result_is_reported():
     result = {"failed": True, "msg": "no such argument", "remedy": "Leave it out."}
-    said = lines(NONE, NONE, head={"__vllm_server_result": {**result, "msg": "ended because spark-2 failed", "reason": "another node failed"}}, worker={
+    text = lines(NONE, NONE, head={"__vllm_server_result": {**result, "msg": "ended because spark-2 failed", "reason": "another node failed"}}, worker={
         "__vllm_server_result": result, "__abort_failed": {"msg": "The engine did not start; see above."},
     }, why="spark-2: no such argument Remedy: Leave it out.")[1]  # fmt: skip
-    assert "see above." not in said and "ended because" not in said
+    assert "see above." not in text and "ended because" not in text

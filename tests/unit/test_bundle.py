@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook bundle on this machine: what it refuses before any host is touched, and what it says of a bundle that lies there."""
+"""The playbook bundle on this machine: what it refuses before any host is touched, and what it reports about an existing bundle."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Machine:
         (place / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
 
     def bundle(self) -> Path:
-        """Put a bundle there, and return a file of it."""
+        """Write a bundle, and return a file of it."""
         place, text = self.place / "bundle", b"id: lab_tiny_one\n"
         path, image = place / "profile/lab_tiny_one.yml", {"tag": "gb10/engine:ray", "archive": "image/0.tar", "store": "classic"}
         made = {"made_by": "gb10.cluster 0.2.0", "made_at": "then"}

@@ -65,7 +65,7 @@ def calibrate(machine, *arguments, **settings):
 
 
 def found_in(path, words):
-    """Return the words that are in an archive, in the letters of any case, in names, contents and headers."""
+    """Return which of the words are in an archive, in names, contents and headers, whatever their case."""
     raw = gzip.decompress(path.read_bytes()).lower() + path.read_bytes()[:64].lower()
     return [word for word in words if word.lower().encode() in raw]
 
@@ -100,17 +100,17 @@ def test_check_mode_reads_and_writes_nothing(machine):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "text"),
     [
         ({"gb10_to": "{there}"}, "exists"),
         ({"gb10_to": "{there}/x.tar.gz"}, "not a directory"),
     ],
 )
-def test_what_is_refused_before_any_node_is_read(machine, settings, said):
+def test_what_is_refused_before_any_node_is_read(machine, settings, text):
     there = machine / "there.tar.gz"
     there.write_text("mine")
     done = calibrate(machine, **{name: str(value).format(there=there) if isinstance(value, str) else value for name, value in settings.items()})
-    assert done.rc != 0 and said in done.stdout and "Look at the machine" not in done.stdout, done.out
+    assert done.rc != 0 and text in done.stdout and "Look at the machine" not in done.stdout, done.out
     assert there.read_text() == "mine"
 
 
@@ -120,16 +120,16 @@ def test_a_judgment_that_changed_is_listed(machine, capsys):
     content = field_check.read_archive(str(path))
     verdicts = json.loads(content.texts[replay.VERDICTS])
     records = json.loads(content.texts[replay.RECORDS])
-    (found,) = (finding for finding in records["doctor"]["findings"] if finding["id"] == "gpu.present")
-    assert found["verdict"] == "block"
-    found["verdict"] = "warn"
+    (finding,) = (finding for finding in records["doctor"]["findings"] if finding["id"] == "gpu.present")
+    assert finding["verdict"] == "block"
+    finding["verdict"] = "warn"
     verdicts["parsers"]["node-1/driver/smi.xml"][0]["name"] = "GB10"
     changed = machine / "changed.tar.gz"
     texts = {**content.texts, replay.VERDICTS: json.dumps(verdicts), replay.RECORDS: json.dumps(records)}
     archive.written(str(changed), archive.Content(texts, content.links))
     assert field_check.main([str(changed)]) == 1
-    said = capsys.readouterr().out
-    assert 'rules > doctor > gpu.present > node-1: "warn" on the machine, "block" now' in said and "2 judged otherwise" in said
+    output = capsys.readouterr().out
+    assert 'rules > doctor > gpu.present > node-1: "warn" on the machine, "block" now' in output and "2 judged otherwise" in output
     assert field_check.main(["--row", str(path)]) == 0 and "NVIDIA H200" in capsys.readouterr().out
 
 
@@ -164,8 +164,8 @@ def test_what_holds_other_json_than_ours_is_refused_in_one_line(tmp_path, capsys
     path = tmp_path / "x.tar.gz"
     path.write_bytes(archive.packed(archive.Content(texts, {})))
     assert field_check.main([*way, str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "is not an archive of calibrate" in said and len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert "is not an archive of calibrate" in output and len(output.splitlines()) == 1
 
 
 def test_an_interface_of_an_archive_is_no_path_on_the_controller(tmp_path):
@@ -173,11 +173,11 @@ def test_an_interface_of_an_archive_is_no_path_on_the_controller(tmp_path):
     outside.mkdir()
     (outside / "address").write_text("read from outside")
     node = {"info": {"interfaces": [{"name": name, "driver": "mlx5_core", "networks": []} for name in (str(outside), f"../../../{outside}", "..", "eth0")]}}
-    asked = {"nodes": ["n"], "doctor": {"n": node}}
-    texts = {replay.ASKED: json.dumps(asked), "n/sys/class/net/eth0/address": "4c:bb:47:2c:00:01"}
-    found = replay.of_texts(archive.Content(texts, {}))
-    assert "read from outside" not in json.dumps(found)
-    assert [link["netdev"] for link in found["parsers"]["n/sys"]["fabric"]] == ["eth0"]
+    evidence = {"nodes": ["n"], "doctor": {"n": node}}
+    texts = {replay.ASKED: json.dumps(evidence), "n/sys/class/net/eth0/address": "4c:bb:47:2c:00:01"}
+    replayed = replay.of_texts(archive.Content(texts, {}))
+    assert "read from outside" not in json.dumps(replayed)
+    assert [link["netdev"] for link in replayed["parsers"]["n/sys"]["fabric"]] == ["eth0"]
 
 
 def test_two_archives_of_one_content_are_the_same_bytes():

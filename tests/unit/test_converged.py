@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a bring-up of a cluster that serves already costs: as many tasks as Ansible lists, each include being one that is skipped."""
+"""The number of tasks of a bring-up on a cluster that already serves: those that Ansible lists, with each include as one skipped task."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_row_says_who_reported_it_and_names_what_exists(row: list[str]) -> Non
     assert (ROOT / "playbooks" / f"{VERBS[verb]}.yml").is_file()
     names = re.findall(r"`([^`]+)`", finds)
     assert names, "nothing finds it"
-    # What the verb itself judges by, so that a row does not send anybody to the wrong command.
+    # The rules of the verb itself, so that a row does not send a reader to the wrong command.
     by_verb = {
         "preflight": {name for name in PREFLIGHT if not name.startswith("probe.")},
         "fabric": {name for name in PREFLIGHT if name.startswith("probe.")},

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "plugins" / "plugin_utils" / "_rules" / "preflight.schema.json").read_text(encoding="utf-8"))
 HEALTHY_SMI = ROOT / "tests" / "unit" / "fixtures" / "nvidia_smi" / "composed_gb10_idle.xml"
 
-#: Where the modules look, in place of the machine. Only a play of its own can say that.
+#: The directories that the modules read instead of the machine's. Only a separate play can set them.
 DEFAULTS = [
     {"gb10.cluster.node_info": {"nft": "/nonexistent", "docker_socket": "/nonexistent.sock", "state_dir": "{{ tree }}/state"}},
     {"gb10.cluster.stack_info": {"docker_socket": "/nonexistent.sock"}},
@@ -46,7 +46,7 @@ class Doctor:
         self.record = place / ".cache" / "gb10" / "doctor.json"
 
     def node(self, name: str, recording: dict[str, t.Any] | None = None) -> str:
-        """Make the trees of a node; return its place."""
+        """Make the trees of a node; return their directory."""
         tree = self.place / name
         proc = stack_tree.Tree(tree / "proc")
         if recording:
@@ -84,33 +84,33 @@ def doctor(tmp_path: Path) -> Doctor:
 
 
 def verdicts(record: dict[str, t.Any], *ids: str) -> set[tuple[str, str, str]]:
-    return {(found["id"], found["node"], found["verdict"]) for found in record["findings"] if found["id"] in ids}
+    return {(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"] if finding["id"] in ids}
 
 
 def test_an_engine_that_was_started_with_differing_variables_is_found(doctor: Doctor) -> None:
-    one, other = (stack_tree.recorded(f"ray_tp2_spark-{number}") for number in (1, 2))
-    rank = next(process for process in other["processes"] if process["argv"][0].startswith("ray::RayWorker"))
+    first, second = (stack_tree.recorded(f"ray_tp2_spark-{number}") for number in (1, 2))
+    rank = next(process for process in second["processes"] if process["argv"][0].startswith("ray::RayWorker"))
     rank["env"]["VLLM_NVFP4_GEMM_BACKEND"] = "marlin"
-    code, output = doctor.trees({"spark-1": doctor.node("a", one), "spark-2": doctor.node("b", other)})
+    code, output = doctor.trees({"spark-1": doctor.node("a", first), "spark-2": doctor.node("b", second)})
     assert code == 0, output
     assert "changed=0" in output and "changed=1" not in output and "failed=0" in output
     record = doctor.written()
     assert verdicts(record, "stack.env_same") == {("stack.env_same", "cluster", "block")}
-    found = next(one for one in record["findings"] if one["id"] == "stack.env_same")
-    assert "VLLM_NVFP4_GEMM_BACKEND differs" in found["message"] and "spark-1 (not set), spark-2 marlin" in found["message"]
+    finding = next(finding for finding in record["findings"] if finding["id"] == "stack.env_same")
+    assert "VLLM_NVFP4_GEMM_BACKEND differs" in finding["message"] and "spark-1 (not set), spark-2 marlin" in finding["message"]
     assert "spark-1: vllm api_server, vllm serve (pid 381)" in output and "VLLM_NVFP4_GEMM_BACKEND differs" in output
     assert "gb10_doctor" in output
 
 
 def test_the_recorded_stack_has_nothing_against_itself(doctor: Doctor) -> None:
-    one, other = (stack_tree.recorded(f"ray_tp2_spark-{number}") for number in (1, 2))
-    code, output = doctor.trees({"spark-1": doctor.node("a", one), "spark-2": doctor.node("b", other)})
+    first, second = (stack_tree.recorded(f"ray_tp2_spark-{number}") for number in (1, 2))
+    code, output = doctor.trees({"spark-1": doctor.node("a", first), "spark-2": doctor.node("b", second)})
     assert code == 0, output
     record = doctor.written()
-    mine = [found for found in record["findings"] if found["id"].startswith(("stack.", "ray."))]
-    assert {found["id"] for found in mine if "is unknown, since" not in found["message"]} == set()
-    # Docker does not answer here, and no API was asked: both are told.
-    assert {found["id"] for found in record["findings"] if found["id"].startswith("stack.")} == {"stack.image_same", "stack.api_answers", "stack.alone"}
+    mine = [finding for finding in record["findings"] if finding["id"].startswith(("stack.", "ray."))]
+    assert {finding["id"] for finding in mine if "is unknown, since" not in finding["message"]} == set()
+    # Docker does not answer here, and no API was probed: both are reported.
+    assert {finding["id"] for finding in record["findings"] if finding["id"].startswith("stack.")} == {"stack.image_same", "stack.api_answers", "stack.alone"}
 
 
 def test_nodes_without_a_stack(doctor: Doctor) -> None:
@@ -150,5 +150,5 @@ def test_a_node_without_root_is_reported(doctor: Doctor) -> None:
         ansible_become_method="ansible.builtin.sudo",
     )  # fmt: skip
     assert code == 2, output
-    (found,) = [one for one in doctor.written()["findings"] if one["id"] == "node.answers"]
-    assert "gb10_become=false" in found["remedy"]
+    (finding,) = [finding for finding in doctor.written()["findings"] if finding["id"] == "node.answers"]
+    assert "gb10_become=false" in finding["remedy"]

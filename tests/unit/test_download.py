@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The stage model before its first byte, through Ansible itself: what the nodes answered is composed, and no hub is asked."""
+"""The stage model before its first byte, through Ansible itself, with composed answers of the nodes and without a hub."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROFILE = {
 
 
 def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
-    """What model_info says of a node with this space, with the whole model or with none of it."""
+    """The answer of model_info on a node with this free space, with the whole model or without any of it."""
     row = {"name": "model", "repo": REPO, "revision": None, "complete": complete, "missing": [], "size_bytes": 0, "unfinished_bytes": 0}
     return {
         "complete": complete,
@@ -50,9 +50,9 @@ def answer(free_gib: int, complete: bool) -> dict[str, t.Any]:
 def fetch(
     place: Path, *answers: dict[str, t.Any], copy: str = "never", home: Path | None = None, check: bool = True, **settings: t.Any
 ) -> tuple[int, str]:
-    """Play the part of the role that fetches, in check mode, on two nodes; return the exit code and what was printed.
+    """Run the role's download tasks in check mode on two nodes; return the exit code and the output.
 
-    Without ``check`` it begins for all, where nothing is lacking.
+    Without ``check`` the download starts on all nodes, none of which lacks anything.
     """
     (place / "tiny.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
     tasks, when = ("get", "not __model_answer['complete']") if check else ("start", True)
@@ -62,8 +62,8 @@ def fetch(
     (place / "book.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False, "gb10_fabric_address": "10.0.0.1"}
     hosts = {
-        group: {"hosts": {name: {"__model_answer": one, "gb10_hf_home": str(home or place / name)}}}
-        for (group, name), one in zip((("gb10_head", "spark-1"), ("gb10_workers", "spark-2")), answers)
+        group: {"hosts": {name: {"__model_answer": reply, "gb10_hf_home": str(home or place / name)}}}
+        for (group, name), reply in zip((("gb10_head", "spark-1"), ("gb10_workers", "spark-2")), answers)
     }
     inventory = {"gb10_cluster": {"vars": {**local, "gb10_profile": str(place / "tiny.yml"), "gb10_model_copy": copy, **settings}, "children": hosts}}
     (place / "hosts.yml").write_text(json.dumps(inventory), encoding="utf-8")
@@ -73,20 +73,20 @@ def fetch(
 
 @pytest.fixture
 def theirs() -> t.Iterator[Path]:
-    """A place that everybody may pass, with a user's home and a directory of root's."""
-    found = Path(tempfile.mkdtemp())
-    found.chmod(0o755)
-    (found / "etc").mkdir()
-    (found / "home").mkdir()
-    os.chown(found / "home", ONE, ONE)
-    yield found
-    shutil.rmtree(found)
+    """A directory that all users may enter, with a user's home and a directory of root's."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    (place / "etc").mkdir()
+    (place / "home").mkdir()
+    os.chown(place / "home", ONE, ONE)
+    yield place
+    shutil.rmtree(place)
 
 
 @AS_ROOT
 def test_a_cache_in_a_users_home_is_made_by_that_user(tmp_path: Path, theirs: Path) -> None:
-    said = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
-    code, output = fetch(tmp_path, said, said, home=theirs / "home/.cache/huggingface", check=False)
+    reply = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
+    code, output = fetch(tmp_path, reply, reply, home=theirs / "home/.cache/huggingface", check=False)
     assert code == 0, output
     for path in (theirs / "home/.cache", theirs / "home/.cache/huggingface"):
         assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) == (ONE, ONE, 0o755)
@@ -96,14 +96,14 @@ def test_a_cache_in_a_users_home_is_made_by_that_user(tmp_path: Path, theirs: Pa
 @pytest.mark.parametrize("link", [".cache", ".cache/huggingface", ".cache/new"])
 @pytest.mark.parametrize("target", ["etc", "etc/ssh.service.d"])
 def test_a_link_that_a_user_puts_in_the_caches_way_is_not_followed(tmp_path: Path, theirs: Path, link: str, target: str) -> None:
-    """The look may have been before the link."""
+    """The role may have checked the path before the link was made."""
     path = theirs / "home" / link
     path.parent.mkdir(exist_ok=True)
     os.chown(path.parent, ONE, ONE)
     path.symlink_to(theirs / target)
     os.chown(path, ONE, ONE, follow_symlinks=False)
-    said = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
-    fetch(tmp_path, said, said, home=theirs / "home" / {".cache": ".cache/huggingface", ".cache/new": ".cache/new/huggingface"}.get(link, link), check=False)
+    reply = {**answer(100, True), "cache_exists": False, "download_as": {"uid": ONE, "gid": ONE, "because": ""}}
+    fetch(tmp_path, reply, reply, home=theirs / "home" / {".cache": ".cache/huggingface", ".cache/new": ".cache/new/huggingface"}.get(link, link), check=False)
     assert os.listdir(theirs / "etc") == [] and (theirs / "etc").stat().st_uid == 0
 
 

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profi
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 EXAMPLES = sorted(path.name for path in INVENTORIES.iterdir() if (path / "hosts").is_file())
-#: What is typed for each: the playbook, and the node of a service of its own.
+#: What is typed for each: the playbook, and the node of a separate service.
 TYPED = {
     "example": [("serve", "")],
     "judges_and_pair": [("serve", "")],
@@ -36,11 +36,11 @@ RUNS = [(example, playbook, node) for example, runs in TYPED.items() for playboo
 
 def variables(example: str) -> tuple[dict[str, dict], dict]:
     """Return the variables of the hosts of an example, and those of their group."""
-    found: dict[str, dict] = {}
+    hosts: dict[str, dict] = {}
     content = yaml.safe_load((INVENTORIES / example / "hosts").read_text(encoding="utf-8"))
     for group in content["gb10_cluster"]["children"].values():
-        found.update(group["hosts"])
-    return found, yaml.safe_load((INVENTORIES / example / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8"))
+        hosts.update(group["hosts"])
+    return hosts, yaml.safe_load((INVENTORIES / example / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8"))
 
 
 def test_each_example_is_tried() -> None:
@@ -65,7 +65,7 @@ def test_each_system_declares_its_mode() -> None:
 
 @pytest.mark.parametrize(("example", "mode"), [(example, mode) for example, modes in MODES.items() for mode in modes])
 def test_its_modes_pass_check_mode_up_to_the_first_node(example: str, mode: str) -> None:
-    """No node of an example is anybody's, so ssh is told to give up at once: all that is judged before a node is reached has passed then."""
+    """The nodes of an example do not exist, so ssh gives up at once. Everything that is judged before that has passed then."""
     given = json.dumps({"gb10_mode": mode, "ansible_ssh_common_args": "-o ProxyCommand=false"})
     done = through_ansible.run("playbook", "-i", f"inventories/{example}", "playbooks/mode.yml", "--check", "--extra-vars", given)
     assert done.rc != 0 and "TASK [gb10.cluster.teardown : Check which nodes answer]" in done.out, done.out

@@ -100,7 +100,7 @@ def test_the_collection_lies_where_its_requirement_says(context: Path, recipe: l
 
 
 def test_the_command_that_the_definition_shows_hands_the_context_to_an_engine(directory: Path, tmp_path: Path) -> None:
-    """As it is typed, with an engine that only says what it was asked for."""
+    """As it is typed, with an engine that only records its arguments."""
     (shown,) = re.findall(r"^#   (ansible-builder build .*)$", ee_context.DEFINITION.read_text(encoding="utf-8"), re.MULTILINE)
     place = tmp_path / "clone"
     shutil.copytree(directory, place)
@@ -111,8 +111,8 @@ def test_the_command_that_the_definition_shows_hands_the_context_to_an_engine(di
     path = os.pathsep.join([str(engine.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(shlex.split(shown), cwd=place, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (asked,) = [line for line in (engine.parent / "asked").read_text(encoding="utf-8").splitlines() if line.startswith("build ")]
-    assert asked.split() == ["build", "-f", "context/Containerfile", "-t", "gb10-ee", "context"]
+    (build_line,) = [line for line in (engine.parent / "asked").read_text(encoding="utf-8").splitlines() if line.startswith("build ")]
+    assert build_line.split() == ["build", "-f", "context/Containerfile", "-t", "gb10-ee", "context"]
     assert (place / "context" / "Containerfile").is_file()
 
 
@@ -125,10 +125,10 @@ def test_what_the_collection_asks_for_is_read_from_it(directory: Path, tmp_path:
     program = Path(sys.executable).parent / "ansible-builder"
     done = subprocess.run([program, "introspect", tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    found = yaml.safe_load(done.stdout)
-    assert [line.split("  #")[0] for line in found["system"]] == ["openssh-client [platform:dpkg]", "openssh-clients [platform:rpm]"], done.stdout
+    requirements = yaml.safe_load(done.stdout)
+    assert [line.split("  #")[0] for line in requirements["system"]] == ["openssh-client [platform:dpkg]", "openssh-clients [platform:rpm]"], done.stdout
     # The controller needs nothing from PyPI beside ansible-core: whatever comes in here has to be a decision.
-    assert not found.get("python"), done.stdout
+    assert not requirements.get("python"), done.stdout
 
 
 def test_no_secret_and_nothing_of_this_machine_is_in_the_context(context: Path) -> None:

@@ -23,7 +23,7 @@ KEY = "hf_" + "abcdefghijklmnopqrstuvwxyz"
 
 
 def explain(given, *arguments, cwd, **variables):
-    """Run the playbook without an inventory; returns its exit code and all it printed on one line."""
+    """Run the playbook without an inventory; returns its exit code and its output on one line."""
     done = through_ansible.run(
         "playbook", str(ROOT / "playbooks" / "explain.yml"), *arguments, "--extra-vars", json.dumps({"gb10_explain": str(given), **variables}), cwd=cwd
     )
@@ -32,7 +32,7 @@ def explain(given, *arguments, cwd, **variables):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Logs of two nodes: an engine on the head that lost its worker, and the worker's kernel, packed, that says why."""
+    """Logs of two nodes: an engine on the head that lost its worker, and the worker's packed kernel log with the reason."""
     logs = tmp_path / "logs"
     for node in ("spark-1", "spark-2"):
         (logs / node).mkdir(parents=True)
@@ -53,9 +53,9 @@ def test_the_first_cause_of_all_nodes_is_named_and_written_down(cluster, tmp_pat
     assert "The first cause is kernel-oom-engine on spark-2 at" in text and "Consequence: the rank is gone" in text
     assert "not read: " in text and "core (not text)" in text and "hosts (a link)" in text
     record = json.loads((tmp_path / "why.json").read_text())
-    assert [one["id"] for one in record["findings"]] == ["kernel-oom-engine", "nccl-error", "explain.unread"]
+    assert [finding["id"] for finding in record["findings"]] == ["kernel-oom-engine", "nccl-error", "explain.unread"]
     assert (record["schema"], record["kind"], record["verdict"]) == (1, "gb10.cluster.explain", "block")
-    assert [one["certainty"] for one in record["findings"][:2]] == ["known", "suspected"]
+    assert [finding["certainty"] for finding in record["findings"][:2]] == ["known", "suspected"]
     assert stat.S_IMODE((tmp_path / "why.json").stat().st_mode) == 0o600
 
 
@@ -127,7 +127,7 @@ def test_whole_recorded_starts_that_failed_are_explained_by_their_cause(tmp_path
     code, text = explain(FIXTURES / "field" / "logs" / "fatal", cwd=tmp_path, gb10_to=str(tmp_path / "why.json"))
     assert code == 0, text
     first = {}
-    for one in json.loads((tmp_path / "why.json").read_text())["findings"]:
-        if one["certainty"] == "known" and one["verdict"] == "block":
-            first.setdefault(Path(one["log"]).stem, one["id"])
+    for finding in json.loads((tmp_path / "why.json").read_text())["findings"]:
+        if finding["certainty"] == "known" and finding["verdict"] == "block":
+            first.setdefault(Path(finding["log"]).stem, finding["id"])
     assert first == answers

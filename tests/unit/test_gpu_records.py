@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Real starts on a GPU: what the plan, the stages of a start, the signatures and the reader of metrics say of them."""
+"""Real starts on a GPU against the plan, the stages of a start, the signatures and the reader of metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEASURED = [record for record in RECORDS if "peak" in record.said]
 HEALTHY = [record for record in RECORDS if record.healthy]
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
 
-#: What is said of each start that something was done to, the cause or the echo of one. A killed core writes nothing, so its front end's echo is all there is.
+#: The diagnosis of each start with an injection: the cause or its echo. A killed core writes nothing, so only its front end's echo exists.
 NAMED = {
     "wrong-flag": "engine-unknown-argument",
     "missing-shard": "model-files-missing",
@@ -61,7 +61,7 @@ def test_weights_are_as_planned(record):
 
 @pytest.mark.parametrize("record", LOADED, ids=name)
 def test_the_tokens_of_a_cache_are_as_planned(record):
-    """The cache of the size that the engine found holds as many tokens as the engine says."""
+    """A cache of the engine's reported size holds as many tokens as the engine reports."""
     assert record.tokens(record.said["available"]) == pytest.approx(record.said["tokens"], rel=0.001)
 
 
@@ -86,12 +86,12 @@ def test_what_the_engine_says_adds_up(record):
 
 @pytest.mark.parametrize("record", HEALTHY, ids=name)
 def test_a_healthy_start_is_clean_at_every_line(record):
-    found = failures.Diagnosis()
+    diagnosis = failures.Diagnosis()
     for line in lines(record):
         if "[shutdown] API server: shutdown triggered" in line:
             break
-        found.feed([line])
-        assert (found.fatal, found.first_error, found.warnings) == (None, "", []), line
+        diagnosis.feed([line])
+        assert (diagnosis.fatal, diagnosis.first_error, diagnosis.warnings) == (None, "", []), line
 
 
 @pytest.mark.parametrize("record", HEALTHY, ids=name)
@@ -105,16 +105,16 @@ def test_a_healthy_start_shows_its_stages_in_order(record):
 
 
 def test_a_long_warm_up_is_a_stage():
-    record = next(one for one in RECORDS if one.name == "qwen3-8b-fp8")
+    record = next(record for record in RECORDS if record.name == "qwen3-8b-fp8")
     shown = [engine_log.stage_of([line]) for line in lines(record) if line.startswith("DeepGEMM warmup")]
     assert record.found["not_ready"].startswith("no answer") and shown[-1] == ("tuning kernels", 1167, 1167)
 
 
-@pytest.mark.parametrize("record", [one for one in RECORDS if "inject" in one.found and one.log], ids=name)
+@pytest.mark.parametrize("record", [record for record in RECORDS if "inject" in record.found and record.log], ids=name)
 def test_a_failure_is_named(record):
-    found = failures.Diagnosis()
-    found.feed(lines(record))
-    assert found.fatal.signature.id == NAMED[record.name]
+    diagnosis = failures.Diagnosis()
+    diagnosis.feed(lines(record))
+    assert diagnosis.fatal.signature.id == NAMED[record.name]
 
 
 def classes(listed, seen):
@@ -125,55 +125,55 @@ def classes(listed, seen):
         entries.append({"pid": int(pid), "name": title, "type": "C", "used_mib": int(used.split()[0])})
     init = Process(pid=1, ppid=0, state="S", name="init", argv=("/sbin/init",), container="", uid=0, rss_kib=1)
     table = [
-        Process(one["pid"], one["parent"], one["state"], one["name"][:15], tuple(one["command"].split()), "", 0, one["VmRSS"])
-        for one in seen
-        if "gone" not in one
+        Process(row["pid"], row["parent"], row["state"], row["name"][:15], tuple(row["command"].split()), "", 0, row["VmRSS"])
+        for row in seen
+        if "gone" not in row
     ]
-    found = zombies.classified(entries, stacks({one.pid: one for one in [init, *table]}, "/nowhere"), lambda _pid: "ghost")
-    return {one["name"]: (one["class"], one["used_mib"]) for one in found}
+    findings = zombies.classified(entries, stacks({process.pid: process for process in [init, *table]}, "/nowhere"), lambda _pid: "ghost")
+    return {finding["name"]: (finding["class"], finding["used_mib"]) for finding in findings}
 
 
-@pytest.mark.parametrize("record", [one for one in HEALTHY if one.found.get("compute_apps")], ids=name)
+@pytest.mark.parametrize("record", [record for record in HEALTHY if record.found.get("compute_apps")], ids=name)
 def test_the_zombie_check_sees_a_living_engine(record):
-    found = classes(record.found["compute_apps"], record.found["processes"])
-    assert {kind for kind, _used in found.values()} == {"live"}
+    classified = classes(record.found["compute_apps"], record.found["processes"])
+    assert {kind for kind, _used in classified.values()} == {"live"}
 
 
 def test_the_zombie_check_sees_a_core_whose_server_was_killed():
     """The module itself blocked there: the core lost its server and still held 48706 MiB."""
-    record = next(one for one in RECORDS if one.name == "server-killed").found
+    record = next(record for record in RECORDS if record.name == "server-killed").found
     assert classes(record["compute_apps_after"], record["processes_after"]) == {"VLLM::EngineCore": ("orphan", 48706)}
 
 
 def test_a_stopped_core_is_healthy_to_all_but_a_request():
-    record = next(one for one in RECORDS if one.name == "core-stopped").found
+    record = next(record for record in RECORDS if record.name == "core-stopped").found
     assert (record["health_stopped"][0], record["asked_stopped"]["status"], record["asked_after"]["status"]) == (200, 0, 200)
-    assert [one["state"] for one in record["processes_stopped"] if "EngineCore" in one["command"]] == ["T"]
+    assert [process["state"] for process in record["processes_stopped"] if "EngineCore" in process["command"]] == ["T"]
 
 
 def test_an_engine_without_a_kernel_says_that_it_is_ready_and_ends_at_the_first_request():
-    record = next(one for one in RECORDS if one.name == "qwen3-next-no-kernel").found
+    record = next(record for record in RECORDS if record.name == "qwen3-next-no-kernel").found
     assert record["ready_seconds"] and record["asked"]["status"] == 500
 
 
 def test_what_is_left_of_an_engine_whose_core_was_killed():
-    record = next(one for one in RECORDS if one.name == "core-killed").found
+    record = next(record for record in RECORDS if record.name == "core-killed").found
     assert (record["asked_after"]["status"], record["health_after"][0], record["ended_by_itself"]) == (500, 503, True)
-    assert not [one for one in record["processes_after"] if "EngineCore" in one["command"]]
+    assert not [process for process in record["processes_after"] if "EngineCore" in process["command"]]
 
 
 @pytest.mark.parametrize("model", ["qwen3-30b-a3b", "qwen3-8b-eagle3"])
 @pytest.mark.parametrize(("when", "running"), [("idle", 0.0), ("load", 8.0)])
 def test_metrics_tell_whether_it_works(model, when, running):
     text = (gpu_records.GPU / "h100-vllm-0.26.0-2026-11-26" / f"{model}.{when}.prom").read_text(encoding="utf-8")
-    found = api_probe.parse_progress(text)
-    assert found[0] == running and found.kv_use is not None and (found.kv_use > 0) == (running > 0)
+    progress = api_probe.parse_progress(text)
+    assert progress[0] == running and progress.kv_use is not None and (progress.kv_use > 0) == (running > 0)
 
 
 def test_two_steps_are_under_way_in_a_sliding_window():
-    record = next(one for one in RECORDS if one.name == "gpt-oss-120b")
-    found = {kind: words for kind, _size, words in components.kv_parts(record.facts, record.use)}
-    assert found["sliding"].endswith("x 16512 tokens (window 128 + 16384 of 2 step(s))")
+    record = next(record for record in RECORDS if record.name == "gpt-oss-120b")
+    parts = {kind: words for kind, _size, words in components.kv_parts(record.facts, record.use)}
+    assert parts["sliding"].endswith("x 16512 tokens (window 128 + 16384 of 2 step(s))")
 
 
 def test_the_documentation_has_the_table_as_it_is():
@@ -189,7 +189,7 @@ LOOK_LINES = engine_log.plain_lines(gpu_records.LOOK.with_suffix(".log").read_te
 def test_the_launcher_starts_and_stops_a_real_engine():
     assert LOOK["state"]["live"] and LOOK["state"]["run_id"] == LOOK["state_after"]["run_id"] == LOOK["stop"]["run_id"]
     assert (LOOK["stop"]["signals"], LOOK["stop"]["remaining"], LOOK["launcher_exit"]) == (["SIGTERM"], [], 0)
-    assert not LOOK["state_after"]["live"] and LOOK["state_after"]["exit_code"] == 0 and {one["state"] for one in LOOK["left"]} <= {"ended"}
+    assert not LOOK["state_after"]["live"] and LOOK["state_after"]["exit_code"] == 0 and {process["state"] for process in LOOK["left"]} <= {"ended"}
 
 
 def test_the_stages_of_a_start_are_seen_while_it_loads():
@@ -201,10 +201,10 @@ def test_the_stages_of_a_start_are_seen_while_it_loads():
 
 
 def test_the_log_of_an_engine_that_the_launcher_started_is_clean_until_it_answers():
-    found = failures.Diagnosis()
+    diagnosis = failures.Diagnosis()
     end = next(number for number, line in enumerate(LOOK_LINES) if (stage := engine_log.stage_of([line])) and stage.name == engine_log.API_IS_UP)
-    found.feed(LOOK_LINES[: end + 1])
-    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+    diagnosis.feed(LOOK_LINES[: end + 1])
+    assert (diagnosis.fatal, diagnosis.first_error, diagnosis.warnings) == (None, "", [])
 
 
 @pytest.mark.parametrize(("when", "state"), [("serving", "serving"), ("stopped", "halted"), ("continued", "serving")])

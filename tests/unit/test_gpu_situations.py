@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What node_info and cuda_zombie_check say of recorded machines: the driver's answer and the processes of each situation, put up again.
+"""The answers of node_info and cuda_zombie_check on recorded machines, with the driver's answer and the processes of each situation restored.
 
 Every directory ``fixtures/gpu_situations*`` is one machine, as tests/tools/record_gpu.py records it. A new one is tested by being there.
 """
@@ -43,7 +43,7 @@ CASES = [pytest.param(machine, name, id=f"{machine.name}-{name}") for machine in
 
 
 class Again:
-    """A recorded situation, put up again: a tool that answers what was recorded, and the processes with their ancestors."""
+    """A recorded situation, restored: a tool that prints the recorded output, and the processes with their ancestors."""
 
     def __init__(self, root: pathlib.Path, folder: pathlib.Path) -> None:
         self.root, self.proc, self.tool = root, root / "proc", root / "nvidia-smi"
@@ -71,7 +71,7 @@ class Again:
             return None
         rows = [line.split(" ", 3) for line in (folder / "ancestors.txt").read_text().splitlines()]
         for pid, state, ppid, name in rows[:-1]:
-            # Of the ancestors only number, state, parent and name were kept; a title in one piece stands for their arguments.
+            # Only the ancestors' pid, state, parent and name were recorded; the name replaces their arguments.
             self._add(pid, f"{pid} ({name}) {state} {ppid} {pid} {pid} {'0 ' * 15}100 0 512 {'0 ' * 28}\n", f"{name}\0", f"Name:\t{name}\nNSpid:\t{pid}\n")
         for recorded in (folder, folder / "engine"):
             if (recorded / "stat").exists():
@@ -91,7 +91,7 @@ class Again:
         return {name: str(path) for name, path in names.items()}
 
     def ask(self, module: types.ModuleType, **options: t.Any) -> dict[str, t.Any]:
-        """Return what a module says of it, with the documented defaults."""
+        """Return a module's result for it, with the documented defaults."""
         texts = (module.DOCUMENTATION, _look.ModuleDocFragment.DOCUMENTATION, _look.ModuleDocFragment.DRIVER)
         params = {name: option.get("default") for text in texts for name, option in yaml.safe_load(text)["options"].items()}
         return module.work(types.SimpleNamespace(params=rooted({**params, "docker_timeout": 1, **self.options, **options}), check_mode=False))
@@ -121,7 +121,7 @@ def test_node_info_tells_gpu_and_processes_of_each(tmp_path, machine, situation)
     assert (gpu["name"], gpu["driver_version"], gpu["cuda_version"], gpu["source"]) == (recorded["gpu"], recorded["driver"], recorded["cuda"], "xml")
     assert [process["pid"] for process in gpu["processes"]] == ([here.pid] if kind else [])
     assert result["memory"]["total_mb"] > 16 * 1024
-    # A process that has ended is no tenant: its memory is on its way back.
+    # A process that has ended is not a tenant: its memory is being returned.
     holders = {tenant["pid"]: tenant["gpu_mib"] for tenant in result["tenants"] if tenant["gpu_mib"]}
     assert holders == ({here.pid: gpu["processes"][0]["used_mib"]} if kind in ("live", "orphan") else {})
     assert [error for error in result["errors"] if error["section"].startswith(("gpus", "memory"))] == []
@@ -130,7 +130,7 @@ def test_node_info_tells_gpu_and_processes_of_each(tmp_path, machine, situation)
 @pytest.mark.parametrize("situation", ["idle", "live", "orphan", "defunct_at_once"])
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 def test_of_a_tool_that_stops_in_the_middle_the_short_answer_counts(tmp_path, machine, situation):
-    """Half of the XML is no answer; the short query of the same moment takes its place."""
+    """Half of the XML is not a valid answer; the short query at the same time replaces it."""
     here = Again(tmp_path, machine / situation)
     here.tool.write_text(here.tool.read_text().replace("-q) cat ", "-q) head -c 9000 "))
     (gpu,) = here.ask(node_info, sections=["gpus"])["gpus"]
@@ -166,4 +166,4 @@ def test_what_the_modules_answered_on_the_machine_itself() -> None:
     expected = {**EXPECTED, "defunct_at_once": (None, "pass")}
     for name, (kind, verdict) in expected.items():
         answer = answers[name]["cuda_zombie_check"]
-        assert answer["verdict"] == verdict and [found for found, pids in answer["classes"].items() if pids] == ([kind] if kind else []), name
+        assert answer["verdict"] == verdict and [label for label, pids in answer["classes"].items() if pids] == ([kind] if kind else []), name

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every container that this collection starts is known here, and every helper among them is confined as confinement.py says."""
+"""Every container that this collection starts is listed here, and every helper among them is confined as in confinement.py."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "plugins").rglob("*.py"))
 TASKS = sorted(path for top in ("roles", "playbooks") for path in (ROOT / top).rglob("*.yml"))
 
-#: Who makes containers that stay, with a payload and tests of its own: the engine's. Those of companions are made by a role.
+#: Files that make containers that stay and have their own payload and tests: the engine's. A role makes those of companions.
 LASTING = {"module_utils/_node/apply.py"}
-#: Who says something else of a helper's protections than confinement.py does, and what: the reason stands there.
+#: Files that set a helper's protections differently than confinement.py does, and what they set; the reason is in the file.
 EXCEPTIONS = {("module_utils/_gpu/gpu_access.py", "ReadonlyRootfs")}
-#: The words by which Docker's API knows them, and what would undo them.
+#: The protections' names in Docker's API, and the settings that would undo them.
 PROTECTIONS = {*confinement.CONFINED, "CapAdd", "Privileged", "UsernsMode", "PidMode", "Tmpfs", "Volumes", "Binds"}
 
 
@@ -33,17 +33,17 @@ def name_of(path: pathlib.Path) -> str:
 
 
 def calls(attribute: str) -> list[tuple[str, ast.Call]]:
-    """Every call of a method of this name, with the file that it stands in."""
-    found = []
+    """Every call of a method of this name, with its file."""
+    result = []
     for path in SOURCES:
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         called = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == attribute]
-        found += [(name_of(path), node) for node in called]
-    return found
+        result += [(name_of(path), node) for node in called]
+    return result
 
 
 class Asked(EngineApi):
-    """An engine that keeps what it was asked for."""
+    """An engine that records its requests."""
 
     def __init__(self) -> None:
         self.body: dict = {}
@@ -64,36 +64,36 @@ def test_a_helper_has_no_capability_gains_none_and_writes_nothing_but_its_own_vo
 
 
 def test_no_helper_says_otherwise():
-    said = set()
+    settings = set()
     for path in SOURCES:
         if name_of(path) == "module_utils/_docker/confinement.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             keys = node.keys if isinstance(node, ast.Dict) else []
-            said |= {(name_of(path), key.value) for key in keys if isinstance(key, ast.Constant) and key.value in PROTECTIONS}
-    # The volume is the one definition's own, and tests hold the request to it.
-    assert said == {*EXCEPTIONS, ("module_utils/_docker/engine_api.py", "Volumes")}
+            settings |= {(name_of(path), key.value) for key in keys if isinstance(key, ast.Constant) and key.value in PROTECTIONS}
+    # The volume belongs to that one definition; tests compare the request with it.
+    assert settings == {*EXCEPTIONS, ("module_utils/_docker/engine_api.py", "Volumes")}
 
 
 def test_the_maker_of_a_container_is_known():
     made = {name for name, call in calls("create") if any(word in ast.unparse(call.func) for word in ("docker.create", "containers.create"))}
     assert made == {*LASTING, "module_utils/_docker/sdk.py"}
     assert len(calls("run_throwaway")) >= 6
-    asked = [name_of(path) for path in SOURCES if "/containers/create" in path.read_text(encoding="utf-8")]
-    assert asked == ["module_utils/_docker/engine_api.py"] and "confinement.CONFINED" in inspect.getsource(EngineApi.run_throwaway)
+    makers = [name_of(path) for path in SOURCES if "/containers/create" in path.read_text(encoding="utf-8")]
+    assert makers == ["module_utils/_docker/engine_api.py"] and "confinement.CONFINED" in inspect.getsource(EngineApi.run_throwaway)
 
 
 def tasks(node):
     """Every task in a file, of whatever block."""
-    for one in node if isinstance(node, list) else []:
-        if isinstance(one, dict):
-            yield one
+    for task in node if isinstance(node, list) else []:
+        if isinstance(task, dict):
+            yield task
             for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks"):
-                yield from tasks(one.get(part))
+                yield from tasks(task.get(part))
 
 
 def containers():
-    """Every task that makes a container, with the file that it stands in."""
+    """Every task that makes a container, with its file."""
     for path in TASKS:
         for task in tasks(yaml.safe_load(path.read_text(encoding="utf-8"))):
             for name, given in task.items():

@@ -44,7 +44,7 @@ download = loaded("hub_download", ROOT / "roles" / "engine" / "files" / "downloa
 
 
 class Refused(Exception):
-    """What the client raises for an answer of the hub."""
+    """The client's exception for an error response of the hub."""
 
     def __init__(self, status: int, headers: dict[str, str]) -> None:
         super().__init__(f"{status} Client Error for url: https://hub.lan/x?Signature=secret")
@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class RemoteProtocolError(Exception):
-    """What the client's transport raises when a connection ends early."""
+    """The exception of the client's transport when a connection ends early."""
 
 
 def get(url: str, headers: dict[str, str]) -> t.Any:
@@ -74,9 +74,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[t.Any]:
 
     def model_info(_self: object, repo: str, revision: str, files_metadata: bool) -> t.Any:
         with get(f"{url}/api/models/{repo}/revision/{revision}?blobs={files_metadata}", {}) as answer:
-            said = json.load(answer)
-        lfs = {one["rfilename"]: types.SimpleNamespace(**one["lfs"]) if "lfs" in one else None for one in said["siblings"]}
-        return types.SimpleNamespace(sha=said["sha"], siblings=[types.SimpleNamespace(rfilename=name, lfs=one) for name, one in lfs.items()])
+            info = json.load(answer)
+        lfs = {sibling["rfilename"]: types.SimpleNamespace(**sibling["lfs"]) if "lfs" in sibling else None for sibling in info["siblings"]}
+        return types.SimpleNamespace(sha=info["sha"], siblings=[types.SimpleNamespace(rfilename=name, lfs=value) for name, value in lfs.items()])
 
     def http_get(url: str, stream: t.Any, *, resume_size: int, headers: dict[str, str], expected_size: int) -> None:
         ranged = {"Range": f"bytes={resume_size}-"} if resume_size else {}
@@ -87,7 +87,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[t.Any]:
             raise RemoteProtocolError(f"peer closed the connection, see {url}?Expires=1")
 
     def filtered(names: t.Iterable[str], allow_patterns: t.Any, ignore_patterns: t.Any) -> t.Iterator[str]:
-        return (name for name in names if not any(fnmatch.fnmatch(name, one) for one in ignore_patterns or []))
+        return (name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in ignore_patterns or []))
 
     ended: list[dict[str, t.Any]] = []
     modules = {
@@ -118,7 +118,7 @@ def test_a_large_file_gets_its_name_when_its_digest_is_the_hubs(hub: t.Any) -> N
     assert (hub.blobs / SHA256).read_bytes() == DATA and [path.name for path in hub.blobs.iterdir()] == [SHA256]
     assert hub.ended == [WANTED]
     hub.made.seen.clear()
-    assert download.main([WANTED]) == {} and not [one for one in hub.made.seen if "/repos/" in one["path"]]
+    assert download.main([WANTED]) == {} and not [request for request in hub.made.seen if "/repos/" in request["path"]]
 
 
 @pytest.mark.parametrize("have", [1, len(DATA) // 2, len(DATA)])
@@ -128,7 +128,7 @@ def test_what_is_there_of_a_file_goes_on(hub: t.Any, have: int) -> None:
     (hub.blobs / f"{SHA256}.0a1b2c3d.incomplete").write_bytes(b"left by a client that was killed")
     assert download.main([WANTED]) == {}
     assert (hub.blobs / SHA256).read_bytes() == DATA and len(list(hub.blobs.iterdir())) == 1
-    assert sum(one["sent"] for one in hub.made.seen if "/repos/" in one["path"]) == len(DATA) - have
+    assert sum(request["sent"] for request in hub.made.seen if "/repos/" in request["path"]) == len(DATA) - have
 
 
 def test_nothing_is_written_in_a_container_that_got_another_directory_than_the_hub_cache(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_hub_that_asks_to_wait_is_asked_again(hub: t.Any) -> None:
 def test_a_connection_that_is_cut_now_and_then_is_taken_up_again(hub: t.Any) -> None:
     hub.made.control({"faults": [{"match": SHA256, "cut": share, "times": 1} for share in (0.1, 0.1, 0.4, 0.9)]})
     assert download.main([WANTED]) == {} and (hub.blobs / SHA256).read_bytes() == DATA
-    assert sum(one["sent"] for one in hub.made.seen if "/repos/" in one["path"]) == len(DATA)
+    assert sum(request["sent"] for request in hub.made.seen if "/repos/" in request["path"]) == len(DATA)
 
 
 def test_of_a_file_that_never_came_nothing_stays(hub: t.Any) -> None:
@@ -225,9 +225,9 @@ def test_a_refusal_in_words(monkeypatch: pytest.MonkeyPatch, status: int, header
         monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
     wrapped = RuntimeError("wrapped")
     wrapped.__cause__ = Refused(status, headers)
-    said = download.explain(WANTED, wrapped)
-    assert words in said["what"] and said["where"].startswith("https://hub.lan/org/tiny") and all(said.values())
-    assert "secret" not in json.dumps(said)
+    explanation = download.explain(WANTED, wrapped)
+    assert words in explanation["what"] and explanation["where"].startswith("https://hub.lan/org/tiny") and all(explanation.values())
+    assert "secret" not in json.dumps(explanation)
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_a_refusal_in_words(monkeypatch: pytest.MonkeyPatch, status: int, header
     ],
 )
 def test_other_failures_in_words(error: Exception, words: str) -> None:
-    said = download.explain(WANTED, error)
-    assert words in said["what"] and all(said.values())
+    explanation = download.explain(WANTED, error)
+    assert words in explanation["what"] and all(explanation.values())

@@ -21,7 +21,7 @@ PINNED = RECIPES / "eugr" / "dspark-pinned.yaml"
 
 
 def run(given, *arguments, cwd, env=None, **variables):
-    """Run the playbook without an inventory; returns its exit code and all it printed on one line."""
+    """Run the playbook without an inventory; returns its exit code and its output on one line."""
     extra = json.dumps({"gb10_import": str(given), **variables})
     done = through_ansible.run("playbook", str(ROOT / "playbooks" / "import.yml"), *arguments, "--extra-vars", extra, cwd=cwd, env=env)
     return done.rc, " ".join(done.out.split())
@@ -79,7 +79,7 @@ def test_a_refused_recipe_fails_with_the_whole_table_and_writes_nothing(tmp_path
 
 def test_remote_code_is_refused_until_its_commit_is_given(tmp_path):
     recipe = RECIPES / "eugr" / "nemotron-3-super-solo.yaml"
-    # A release whose registry is not known to have the model's code.
+    # It is unknown whether this release's registry has the model's code.
     given = {"gb10_import_image": f"vllm/vllm-openai:v0.20.0@sha256:{'0' * 64}"}
     code, text = run(recipe, cwd=tmp_path, **given)
     assert code != 0 and "whose commit the recipe does not name" in text

@@ -40,7 +40,7 @@ BOOK = [
 
 
 def run(*arguments: str, cwd: Path, **variables: t.Any) -> tuple[int, str]:
-    """Run a playbook in a directory of the user's; returns its exit code and all it printed."""
+    """Run a playbook in a directory of the user's; returns its exit code and its output."""
     environment = {"ANSIBLE_BECOME_ALLOW_SAME_USER": "true"}
     done = through_ansible.run("playbook", *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=environment)
     return done.rc, done.out

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node notes of a step of a change of mode that failed, through Ansible itself, on this machine."""
+"""A node's notes about a failed step of a mode change, through Ansible itself, on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from test_passed_on import Book
 BROKEN = "is not JSON"
 
 
-def note(tmp_path: Path, task: dict[str, t.Any], known: dict[str, t.Any] | None = None, **said: t.Any) -> dict[str, dict[str, t.Any]]:
-    """Let a task fail in a step on spark-1, and return by node what it notes."""
+def note(tmp_path: Path, task: dict[str, t.Any], known: dict[str, t.Any] | None = None, **variables: t.Any) -> dict[str, dict[str, t.Any]]:
+    """Let a task fail in a step on spark-1, and return each node's notes."""
     place = tmp_path / "state"
     place.mkdir()
     (place / "mode.json").write_text("{", encoding="utf-8")
@@ -29,7 +29,7 @@ def note(tmp_path: Path, task: dict[str, t.Any], known: dict[str, t.Any] | None 
         {
             "any_errors_fatal": True,
             "block": [{"ansible.builtin.set_fact": facts}, {**task, "when": "inventory_hostname == 'spark-1'"}],
-            "rescue": [{"ansible.builtin.import_role": failed, "vars": {"__mode_step": "down", **said}}],
+            "rescue": [{"ansible.builtin.import_role": failed, "vars": {"__mode_step": "down", **variables}}],
         },
         {"ansible.builtin.copy": shown, "vars": {"noted": noted}},
     ]
@@ -41,15 +41,15 @@ def note(tmp_path: Path, task: dict[str, t.Any], known: dict[str, t.Any] | None 
 @pytest.mark.parametrize("looped", [False, True])
 def test_what_failed_is_noted_with_its_remedy_also_in_a_loop_and_all_nodes_go_on(tmp_path: Path, looped: bool) -> None:
     look = {"gb10.cluster.node_state_info": {"want": ["mode"], "strict": True, "state_dir": "{{ item }}" if looped else str(tmp_path / "state")}}
-    found = note(tmp_path, {**look, **({"loop": [str(tmp_path / "none"), str(tmp_path / "state")]} if looped else {})})
-    error = found["spark-1"]["__mode_errors"]["down"]
+    noted = note(tmp_path, {**look, **({"loop": [str(tmp_path / "none"), str(tmp_path / "state")]} if looped else {})})
+    error = noted["spark-1"]["__mode_errors"]["down"]
     assert BROKEN in error["said"] and "declare the mode again" in error["remedy"]
-    assert found["spark-2"]["__mode_errors"]["down"] == {"said": "what failed on another node ended it", "remedy": ""}
-    assert all((one["__mode_leak"], one["__mode_down_at"]) == (False, "") for one in found.values())
+    assert noted["spark-2"]["__mode_errors"]["down"] == {"said": "what failed on another node ended it", "remedy": ""}
+    assert all((entry["__mode_leak"], entry["__mode_down_at"]) == (False, "") for entry in noted.values())
 
 
 def test_a_step_says_whether_it_stopped_anything_and_whether_its_memory_leaks(tmp_path: Path) -> None:
     known = {"__mode_returning": {"returns": True}}
-    found = note(tmp_path, {"ansible.builtin.fail": {"msg": "no"}}, known, __mode_stopped="{{ 1 == 1 }}", __mode_leaks="{{ inventory_hostname == 'spark-1' }}")
-    assert found["spark-1"] == {"__mode_errors": {"return": {"said": "no", "remedy": ""}}, "__mode_leak": True, "__mode_down_at": "100.5"}
-    assert found["spark-2"]["__mode_leak"] is False
+    noted = note(tmp_path, {"ansible.builtin.fail": {"msg": "no"}}, known, __mode_stopped="{{ 1 == 1 }}", __mode_leaks="{{ inventory_hostname == 'spark-1' }}")
+    assert noted["spark-1"] == {"__mode_errors": {"return": {"said": "no", "remedy": ""}}, "__mode_leak": True, "__mode_down_at": "100.5"}
+    assert noted["spark-2"]["__mode_leak"] is False

@@ -29,7 +29,7 @@ class Book:
     def play(
         self, tasks: list[dict[str, t.Any]], *arguments: str, facts: dict[str, t.Any] | None = None, env: dict[str, str] | None = None, **variables: t.Any
     ) -> tuple[int, str]:
-        """Return the exit code and all that was printed."""
+        """Return the exit code and the output."""
         play = [{"hosts": "gb10_cluster", "gather_facts": False, "tasks": tasks}]
         (self.place / "book.yml").write_text(yaml.safe_dump(play), encoding="utf-8")
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
@@ -70,11 +70,11 @@ def test_a_stage_passes_on_what_its_nodes_answered_also_when_it_stops(book: Book
     ]
     code, output = book.play(tasks, facts=facts, env={"ANSIBLE_SHOW_CUSTOM_STATS": "true"})
     assert code != 0, output
-    said, passed_on = output.split("CUSTOM STATS")
+    printed, passed_on = output.split("CUSTOM STATS")
     assert "gb10_verdict: block" in passed_on and "gb10_endpoint: ''" in passed_on and "gb10_teardown" in passed_on
-    assert said.count("left: gb10-worker.") == 1 and "block  teardown.containers  spark-2 " in said
-    assert "Left: 1 block, 2 warn; see the table above" in said
-    assert "warn   memory.back          spark-1, spark-2  9 GiB are left." in said
+    assert printed.count("left: gb10-worker.") == 1 and "block  teardown.containers  spark-2 " in printed
+    assert "Left: 1 block, 2 warn; see the table above" in printed
+    assert "warn   memory.back          spark-1, spark-2  9 GiB are left." in printed
 
 
 # --- secrets that come as files -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments, cwd, env=None, **variables):
-    """Run the playbook without an inventory; returns its exit code and all it printed on one line."""
+    """Run the playbook without an inventory; returns its exit code and its output on one line."""
     done = through_ansible.run("playbook", str(ROOT / "playbooks" / "plan.yml"), *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=env)
     return done.rc, " ".join(done.out.split())
 
@@ -144,7 +144,7 @@ def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
 
 
 def test_only_what_this_run_started_is_recorded(tmp_path):
-    """The task of the bring-up, without a node: it is skipped where nothing was started, and says why there is nothing to record."""
+    """The task of the bring-up, without a node: it is skipped where nothing was started, and reports why nothing is recorded."""
     task = {"ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": "memory_record"}}
     settings = {
         "gb10_cluster_name": "gb10", "gb10_state_dir": str(tmp_path / "state"), "gb10_head_host": "localhost", "gb10_serve_arguments": {},
@@ -157,17 +157,18 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": settings}
     tasks = [{"ansible.builtin.set_fact": {"__vllm_server_result": result}}, task, show]
     (tmp_path / "play.yml").write_text(json.dumps([{**play, "tasks": tasks}]))
-    said = {}
+    outputs = {}
     for started in ("", "20261123T140000Z-1"):
         done = through_ansible.run("playbook", str(tmp_path / "play.yml"), "--extra-vars", json.dumps({"started": started}), cwd=tmp_path)
         assert done.rc == 0, done.out
-        said[started] = " ".join(done.out.split())
-    assert "msg: skipped" in said[""] and "nothing is recorded: what was available before the start was not noted in this boot" in said["20261123T140000Z-1"]
+        outputs[started] = " ".join(done.out.split())
+    assert "msg: skipped" in outputs[""]
+    assert "nothing is recorded: what was available before the start was not noted in this boot" in outputs["20261123T140000Z-1"]
 
 
 def test_before_a_start_it_is_noted_up_to_where_that_goes_as_expected(tmp_path):
     """The task of the bring-up with the collection's own settings, on this machine. A unit takes the same arguments."""
-    (task,) = [one for one in yaml.safe_load((ROOT / "roles/engine/tasks/abort_before.yml").read_text()) if one["name"].startswith("Note the memory")]
+    (task,) = [task for task in yaml.safe_load((ROOT / "roles/engine/tasks/abort_before.yml").read_text()) if task["name"].startswith("Note the memory")]
     unit = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())
     assert unit["__engine_unit_note"]["arguments"] == "{{ __gb10_memory_note }}"
     settings = {

@@ -51,7 +51,7 @@ class Preflight:
         self.answers = [json.loads(healthy), json.loads(healthy.replace("192.168.100.11", "192.168.100.12").replace("192.168.101.11", "192.168.101.12"))]
 
     def play(self, *arguments: str, **settings: t.Any) -> tuple[int, str]:
-        """Return the exit code and all that was printed."""
+        """Return the exit code and the output."""
         hosts = {}
         for number, answer in enumerate(self.answers, 1):
             path = self.place / f"spark-{number}.json"
@@ -101,7 +101,7 @@ def test_a_sick_node_is_judged_with_the_others_and_stops_the_play_after_all(pref
     code, output = preflight.play()
     assert code != 0
     record = preflight.written()
-    assert {(found["id"], found["node"], found["verdict"]) for found in record["findings"]} == {
+    assert {(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]} == {
         ("memory.swap", "spark-1", "warn"),
         ("docker.runtime", "spark-2", "block"),
         ("env.left", "spark-2", "warn"),
@@ -112,10 +112,10 @@ def test_a_sick_node_is_judged_with_the_others_and_stops_the_play_after_all(pref
     assert "memory.swap     warn     ." in lines
     assert any(line.startswith("block  docker.runtime  spark-2  Docker knows neither") for line in lines)
     assert any(line.startswith("→ sudo systemctl restart nvidia-cdi-refresh") for line in lines)
-    # Said once in the table; what fails points to it. The record that is passed on is printed by this test's own setting.
-    said = output.split("CUSTOM STATS")[0]
-    assert said.count("Docker knows neither") == 1
-    assert f"msg: 'Preflight: 1 block, 2 warn; see the table above, or {preflight.record}'" in " ".join(said.split())
+    # The table has the message once, and the failure refers to it. This test's own setting prints the record that is passed on.
+    printed = output.split("CUSTOM STATS")[0]
+    assert printed.count("Docker knows neither") == 1
+    assert f"msg: 'Preflight: 1 block, 2 warn; see the table above, or {preflight.record}'" in " ".join(printed.split())
     assert "{{ not_a_template }}" in record["findings"][1]["message"]
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is wrong travels as fields: no code takes a message of ours apart, and each finding's id is made in one file."""
+"""Problems are passed on as fields: no code parses this collection's messages, and each finding's id is made in one file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import findin
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted((ROOT / "plugins").rglob("*.py"))
 
-#: Keys and attributes that hold a text of ours for people.
+#: Keys and attributes with this collection's texts for people.
 TEXTS = {"msg", "message", "remedy", "what"}
-#: What takes a text apart or looks into it. `split` without arguments, `strip` and `format` only lay it out.
+#: Methods that parse or search a text. `split` without arguments, `strip` and `format` only lay it out.
 READERS = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "replace", "find", "index", "count", "removeprefix", "removesuffix"}
 PATTERNS = {"search", "match", "fullmatch", "split", "sub", "findall", "finditer"}
 
@@ -30,7 +30,7 @@ def own_errors() -> set[str]:
     classes = [node for path in PLUGINS for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
     own: set[str] = set()
     while True:
-        more = {one.name for one in classes for base in one.bases if getattr(base, "attr", getattr(base, "id", "")) in {"Exception", *own}}
+        more = {node.name for node in classes for base in node.bases if getattr(base, "attr", getattr(base, "id", "")) in {"Exception", *own}}
         if more <= own:
             return own
         own |= more
@@ -40,7 +40,7 @@ OWN = own_errors()
 
 
 class Reader(ast.NodeVisitor):
-    """Finds where a function looks into a message, a remedy or the text of an exception of ours."""
+    """Finds where a function parses a message, a remedy or the text of one of the collection's exceptions."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int]] = []
@@ -56,7 +56,7 @@ class Reader(ast.NodeVisitor):
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         types = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-        if node.name and OWN & {getattr(one, "attr", getattr(one, "id", "")) for one in types}:
+        if node.name and OWN & {getattr(error_type, "attr", getattr(error_type, "id", "")) for error_type in types}:
             self._errors.add(node.name)
         self.generic_visit(node)
         self._errors.discard(node.name or "")
@@ -69,7 +69,7 @@ class Reader(ast.NodeVisitor):
 
     def visit_Compare(self, node: ast.Compare) -> None:
         operands = [node.left, *node.comparators]
-        if any(isinstance(one, (ast.In, ast.NotIn, ast.Eq, ast.NotEq)) for one in node.ops) and any(map(self._is_text, operands)):
+        if any(isinstance(operator, (ast.In, ast.NotIn, ast.Eq, ast.NotEq)) for operator in node.ops) and any(map(self._is_text, operands)):
             self.found.append((self._function, node.lineno))
         self.generic_visit(node)
 
@@ -111,8 +111,8 @@ def looks_into_texts(source: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_code_parses_the_collections_texts(path):
-    found = looks_into_texts(path.read_text(encoding="utf-8"))
-    assert found == [], "hand the information over as a field of the error or the finding"
+    places = looks_into_texts(path.read_text(encoding="utf-8"))
+    assert places == [], "hand the information over as a field of the error or the finding"
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_what_lays_a_text_out_is_not(source):
 # --- Jinja --------------------------------------------------------------------------------------------------------------------
 
 _NAMED = r"(?:\.|\[')(?:msg|message|remedy)(?:'\])?"
-#: A text that goes into a filter or a method that takes it apart, and one that is compared or searched.
+#: A text that is passed to a filter or a method that parses it, and one that is compared or searched.
 JINJA = re.compile(
     rf"{_NAMED}[^}}]*?(?:\|\s*regex_\w+|\.(?:split|splitlines|partition|startswith|endswith|replace|find)\(|\s(?:is\s+)?(?:match|search|regex|contains)\b)"
     rf"|\sin\s+[\w.\[\]']*{_NAMED}|{_NAMED}\s*[=!]=|selectattr\('(?:msg|message|remedy)'"
 )
-#: Tasks whose `msg` is what another program said: the file, and whose words they are.
+#: Tasks whose `msg` is another program's text: the file, and the program.
 FOREIGN_TASKS = {
     # The output of the downloading container.
     "roles/engine/tasks/model_download.yml",
@@ -170,8 +170,8 @@ def jinja_files() -> list[Path]:
 
 
 def test_no_template_parses_the_collections_texts():
-    found = {str(path.relative_to(ROOT)): match.group() for path in jinja_files() if (match := JINJA.search(path.read_text(encoding="utf-8")))}
-    assert {name: text for name, text in found.items() if name not in FOREIGN_TASKS} == {}
+    matches = {str(path.relative_to(ROOT)): match.group() for path in jinja_files() if (match := JINJA.search(path.read_text(encoding="utf-8")))}
+    assert {name: text for name, text in matches.items() if name not in FOREIGN_TASKS} == {}
 
 
 @pytest.mark.parametrize(
@@ -204,22 +204,22 @@ def rules() -> list[dict]:
 
 
 def made_ids(source: str) -> set[str]:
-    """The ids in the calls that make findings, or hand an id to what makes one: the first word of a call that looks like one."""
+    """The ids in calls that make findings or pass an id to such a call: the first argument in the form of an id."""
     makers = {"finding", "_blind", "Check", "Problem", "partial", "whole", "Form", "env_of", "env_problems", "serve_problems", "tuning_problems"}
-    tree, found = ast.parse(source), set()
+    tree, ids = ast.parse(source), set()
     constants = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and getattr(call.func, "attr", getattr(call.func, "id", "")) in makers:
             given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "id")]
             given = [constants.get(part.id, part) if isinstance(part, ast.Name) else part for part in given]
             words = [part.value for part in given if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-            found |= set([word for word in words if _ID.match(word)][:1])
-    return found
+            ids |= set([word for word in words if _ID.match(word)][:1])
+    return ids
 
 
 def made_by_file() -> dict[str, set[str]]:
-    found = {str(path.relative_to(ROOT / "plugins")): made_ids(path.read_text(encoding="utf-8")) for path in PLUGINS}
-    return {name: ids for name, ids in found.items() if ids}
+    by_file = {str(path.relative_to(ROOT / "plugins")): made_ids(path.read_text(encoding="utf-8")) for path in PLUGINS}
+    return {name: ids for name, ids in by_file.items() if ids}
 
 
 def doubles(made: dict[str, set[str]]) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ SMALL = {
 
 
 def ansible(program, *arguments, cwd, env=None, **variables):
-    """Run Ansible, without an inventory unless one is given; returns its exit code, all it printed, and that on one line."""
+    """Run Ansible, without an inventory unless one is given; returns its exit code, its output, and the same on one line."""
     done = through_ansible.run(program, *arguments, "--extra-vars", json.dumps(variables), cwd=cwd, env=env)
     return done.rc, done.out, " ".join(done.out.split())
 
@@ -101,9 +101,9 @@ NO_CLUSTER = ("-i", "localhost,")
 
 
 def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
-    one = {**SMALL, "id": "one", "parallel": {"tensor": 1}, "model": {"repo": "org/small", "size_gb": 0.000001}}
-    huge = {**one, "id": "huge", "model": {"repo": "org/huge", "size_gb": 1e9}}
-    for wanted in (one, huge):
+    single = {**SMALL, "id": "one", "parallel": {"tensor": 1}, "model": {"repo": "org/small", "size_gb": 0.000001}}
+    huge = {**single, "id": "huge", "model": {"repo": "org/huge", "size_gb": 1e9}}
+    for wanted in (single, huge):
         (own / f"{wanted['id']}.yml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
     (own / "typo.yml").unlink()
     settings = {"gb10_profile_dirs": ["mine"], "gb10_to": "profiles.json"}

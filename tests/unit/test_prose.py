@@ -65,25 +65,25 @@ LEFT: frozenset[str] = frozenset()
 
 def files() -> list[str]:
     """Return the paths of the scanned files, seen from the repository's root. What git ignores comes and goes, such as the inventory of a lab."""
-    asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SCANNED]
-    listed = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SCANNED]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
     return sorted(name for name in listed.split("\0") if Path(name).suffix in SUFFIXES and (ROOT / name).is_file())
 
 
 def problems(text: str) -> list[str]:
-    """Return each phrase that must not come back, with its line and the replacement."""
-    found = []
+    """Return each forbidden phrase with its line and its replacement."""
+    messages = []
     for number, line in enumerate(text.splitlines(), start=1):
         for words in FOREIGN:
             line = line.replace(words, "")
-        found += [f"line {number}: {match[0]!r}, write {instead!r}" for phrase, instead in PHRASES.items() if (match := re.search(phrase, line))]
-    return found
+        messages += [f"line {number}: {match[0]!r}, write {instead!r}" for phrase, instead in PHRASES.items() if (match := re.search(phrase, line))]
+    return messages
 
 
 @pytest.mark.parametrize("name", files())
 def test_prose_is_plain(name: str) -> None:
-    found = problems((ROOT / name).read_text(encoding="utf-8"))
-    assert bool(found) is (name in LEFT), f"{name}: {'; '.join(found) or 'is clean, take it out of LEFT'}"
+    messages = problems((ROOT / name).read_text(encoding="utf-8"))
+    assert bool(messages) is (name in LEFT), f"{name}: {'; '.join(messages) or 'is clean, take it out of LEFT'}"
 
 
 def test_left_names_files() -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The role protect in check mode on this machine, with a node in memory for what its tools say."""
+"""The role protect in check mode on this machine, with a simulated node for its tools' output."""
 
 from __future__ import annotations
 
@@ -36,38 +36,39 @@ def play(place: Path, node: ProtectedNode, **variables: object) -> tuple[int, st
 
 
 def test_check_mode_shows_what_would_be_done(tmp_path: Path) -> None:
-    rc, said = play(tmp_path, ProtectedNode(), gb10_protect_measures="swap,unattended")
-    assert rc == 0, said
-    assert f"would write {SYSCTL}" in said and "+vm.swappiness = 1" in said and "would set vm.swappiness from 60 to 1" in said
-    assert "upgrades come unattended, from" in said and not SYSCTL.exists() and not (tmp_path / "protection.json").exists()
-    assert "changed=0 " not in said
+    rc, output = play(tmp_path, ProtectedNode(), gb10_protect_measures="swap,unattended")
+    assert rc == 0, output
+    assert f"would write {SYSCTL}" in output and "+vm.swappiness = 1" in output and "would set vm.swappiness from 60 to 1" in output
+    assert "upgrades come unattended, from" in output and not SYSCTL.exists() and not (tmp_path / "protection.json").exists()
+    assert "changed=0 " not in output
 
 
 def test_what_is_not_known_fails_the_play_at_its_end(tmp_path: Path) -> None:
     node = ProtectedNode()
     node.apt = {}
-    rc, said = play(tmp_path, node, gb10_protect_measures="swap,unattended")
-    assert rc == 2 and "apt-config dump cannot be read" in said and "not set up yet" in said, said
+    rc, output = play(tmp_path, node, gb10_protect_measures="swap,unattended")
+    assert rc == 2 and "apt-config dump cannot be read" in output and "not set up yet" in output, output
 
 
 def test_where_all_is_as_it_should_be_nothing_is_changed(tmp_path: Path) -> None:
     node = ProtectedNode()
     node.files["/etc/sysctl.conf"], node.swappiness = ("vm.swappiness = 1\n", "0644"), "1"
     node.packages = {name: ["hold", *about[1:]] for name, about in node.packages.items()}
-    rc, said = play(tmp_path, node, gb10_protect_measures="swap,holds,unattended")
-    assert rc == 0 and "nothing to change" in said and "changed=0 " in said, said
+    rc, output = play(tmp_path, node, gb10_protect_measures="swap,holds,unattended")
+    assert rc == 0 and "nothing to change" in output and "changed=0 " in output, output
 
 
 def test_a_revert_in_check_mode_names_what_would_go(tmp_path: Path) -> None:
     node = ProtectedNode()
     node.run("swap")
-    rc, said = play(tmp_path, node, gb10_protect="revert", gb10_protect_measures="swap,sshd")
-    assert rc == 0 and f"would remove {SYSCTL}" in said and "would set vm.swappiness back to 60" in said, said
+    rc, output = play(tmp_path, node, gb10_protect="revert", gb10_protect_measures="swap,sshd")
+    assert rc == 0 and f"would remove {SYSCTL}" in output and "would set vm.swappiness back to 60" in output, output
 
 
 def test_a_measure_that_cannot_be_carried_out_stops_no_other(tmp_path: Path) -> None:
     """This machine has no package of that name."""
     node = ProtectedNode()
     node.packages = {"nvidia-open-of-nowhere": ["install", "installed", "1"], **node.packages}
-    rc, said = play(tmp_path, node, gb10_protect_measures="holds,unattended,swap")
-    assert rc == 2 and "Hold the packages, or release them: " in said and "upgrades come unattended, from" in said and f"would write {SYSCTL}" in said, said
+    rc, output = play(tmp_path, node, gb10_protect_measures="holds,unattended,swap")
+    assert rc == 2 and "Hold the packages, or release them: " in output, output
+    assert "upgrades come unattended, from" in output and f"would write {SYSCTL}" in output, output

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When a stage takes an answer of the run instead of asking: the roles' own variables, as Ansible evaluates them."""
+"""When a stage reuses an answer of the run instead of asking again: the roles' own variables, as Ansible evaluates them."""
 
 from __future__ import annotations
 

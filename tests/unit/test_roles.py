@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every role has the same skeleton, and says the same about its inputs in each place where it says it."""
+"""Every role has the same skeleton, and describes its inputs in the same way everywhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ each_role = pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
 
 
 def load(path: Path) -> t.Any:
-    """Return what a YAML file says; an empty file, or none, is an empty mapping."""
+    """Return a YAML file's content; for an empty or missing file an empty mapping."""
     return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
 
 
@@ -87,12 +87,12 @@ def test_every_default_has_a_comment(role: Path) -> None:
 
 
 def merged_twice(node: yaml.Node) -> t.Iterator[str]:
-    """Give the keys of mappings that stand beside a merge (``<<``) which has them, too: Ansible warns of each at every run."""
+    """Yield the keys of mappings beside a merge (``<<``) that also has them: Ansible warns about each in every run."""
     if isinstance(node, yaml.MappingNode):
         merged = [value for key, value in node.value if key.value == "<<"]
-        while any(isinstance(one, yaml.SequenceNode) for one in merged):
-            merged = [part for one in merged for part in (one.value if isinstance(one, yaml.SequenceNode) else [one])]
-        theirs = {key.value for one in merged for key, _value in one.value}
+        while any(isinstance(source, yaml.SequenceNode) for source in merged):
+            merged = [part for source in merged for part in (source.value if isinstance(source, yaml.SequenceNode) else [source])]
+        theirs = {key.value for mapping in merged for key, _value in mapping.value}
         yield from (f"{key.value}, line {key.start_mark.line + 1}" for key, _value in node.value if key.value in theirs)
     for child in node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ():
         for part in child if isinstance(child, tuple) else (child,):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the rooms of plugins/ hang together: no folders that need each other, no name that stands everywhere."""
+"""The dependencies between the rooms of plugins/: no folders that need each other, and no name in too many folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMESPACE = "ansible_collections.gb10.cluster.plugins"
 FILES = {f"{NAMESPACE}.{'.'.join(path.relative_to(PLUGINS).with_suffix('').parts)}": path for path in sorted(PLUGINS.rglob("*.py"))}
 
 MOST_FOLDERS = 2
-#: Names that may stand in more folders, and why.
+#: Names that may be in more folders, and why.
 EVERYWHERE: dict[str, str] = {}
 #: Lines that a file has at most. Of a module its documentation does not count.
 LONGEST = 500
@@ -38,19 +38,19 @@ def imported(tree: ast.Module) -> t.Iterator[str]:
 
 
 def room(name: str) -> str:
-    """Return the folder of a file below module_utils or plugin_utils; a file without one is a room of its own."""
+    """Return the folder of a file below module_utils or plugin_utils; a file without one is its own room."""
     return name.removeprefix(f"{NAMESPACE}.").split(".")[1]
 
 
 def arrows(top: str) -> dict[str, dict[str, str]]:
     """Return for each room below ``top`` the other ones that it imports, each with a file that does."""
     inside = f"{NAMESPACE}.{top}."
-    found: dict[str, dict[str, str]] = {}
+    edges: dict[str, dict[str, str]] = {}
     for name, path in FILES.items():
         if name.startswith(inside):
             needed = [other for other in imported(ast.parse(path.read_text(encoding="utf-8"))) if other.startswith(inside)]
-            found.setdefault(room(name), {}).update({room(other): name.removeprefix(inside) for other in needed if room(other) != room(name)})
-    return found
+            edges.setdefault(room(name), {}).update({room(other): name.removeprefix(inside) for other in needed if room(other) != room(name)})
+    return edges
 
 
 def ring(graph: t.Mapping[str, t.Collection[str]]) -> list[str]:
@@ -64,10 +64,10 @@ def ring(graph: t.Mapping[str, t.Collection[str]]) -> list[str]:
 
 @pytest.mark.parametrize("top", ["module_utils", "plugin_utils"])
 def test_rooms_form_no_ring(top: str) -> None:
-    found = arrows(top)
-    # The sorter is told what a room needs, and names a ring against the arrows.
-    around = ring(found)[::-1]
-    assert [f"{one} -> {other} ({found[one][other]})" for one, other in zip(around, around[1:])] == []
+    edges = arrows(top)
+    # The sorter gets what each room needs, and lists a ring against the arrows.
+    around = ring(edges)[::-1]
+    assert [f"{importer} -> {other} ({edges[importer][other]})" for importer, other in zip(around, around[1:])] == []
 
 
 def test_a_ring_is_found() -> None:
@@ -80,15 +80,15 @@ def test_a_name_stands_in_at_most_two_folders() -> None:
     for path in FILES.values():
         # Ansible finds a module's action plugin by the name that both have.
         folders.setdefault(path.stem, set()).add(str(path.parent.relative_to(PLUGINS)).replace("action", "modules"))
-    assert {name: sorted(found) for name, found in folders.items() if len(found) > MOST_FOLDERS and name not in EVERYWHERE} == {}
+    assert {name: sorted(places) for name, places in folders.items() if len(places) > MOST_FOLDERS and name not in EVERYWHERE} == {}
     assert [name for name in EVERYWHERE if len(folders.get(name, ())) <= MOST_FOLDERS] == [], "no exception is needed for these any more"
 
 
 def test_no_file_is_too_long() -> None:
-    found = {}
+    lengths = {}
     for path in FILES.values():
         text = path.read_text(encoding="utf-8")
-        # What stands before a module's first import of code is its documentation.
+        # Everything before a module's first import is its documentation.
         of_docs = text.index("\nimport ") if "DOCUMENTATION = r" in text and "\nimport " in text else 0
-        found[str(path.relative_to(PLUGINS))] = text[of_docs:].count("\n")
-    assert {name for name, lines in found.items() if lines > LONGEST} == set(LONG)
+        lengths[str(path.relative_to(PLUGINS))] = text[of_docs:].count("\n")
+    assert {name for name, lines in lengths.items() if lines > LONGEST} == set(LONG)

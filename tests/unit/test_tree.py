@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules of the house that hold for every file, and lists that must agree with the files they list."""
+"""Rules for every file of the repository, and lists that must agree with the files they list."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def test_python_of_the_house(path: Path) -> None:
     """No handler that swallows everything, no fixed sleep, annotations that are never evaluated."""
     source = path.read_text(encoding="utf-8")
     assert "from __future__ import annotations" in source
-    found = []
+    problems = []
     for node in ast.walk(ast.parse(source)):
-        # The one exit of modules turns whatever happened into a failed result.
+        # The modules' common exit turns every exception into a failed result.
         swallows = isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
         if swallows and path.name != "_module.py":
-            found.append(f"line {node.lineno}: except {ast.unparse(node.type) if node.type else ''}")
+            problems.append(f"line {node.lineno}: except {ast.unparse(node.type) if node.type else ''}")
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("sleep") and any(isinstance(a, ast.Constant) for a in node.args):
-            found.append(f"line {node.lineno}: {ast.unparse(node)}")
-    assert found == []
+            problems.append(f"line {node.lineno}: {ast.unparse(node)}")
+    assert problems == []
 
 
 @pytest.mark.parametrize("path", files(SHIPPED, ".yml", ".yaml", ".j2"), ids=name_of)

@@ -14,7 +14,7 @@ import through_ansible
 
 
 def validate(*arguments, inventory="inventories/example", **variables):
-    """Run the main playbook's first stage; returns its exit code and all it printed."""
+    """Run the main playbook's first stage; returns its exit code and its output."""
     more = ["--tags", "validate", "--extra-vars", json.dumps(variables), *arguments]
     done = through_ansible.run("playbook", "-i", inventory, "playbooks/nemotron_tp2.yml", *more)
     return done.rc, done.out

@@ -167,8 +167,8 @@ def test_a_clone_without_an_environment_gets_one_and_the_next_line_uses_it(clone
     (clone.path / "requirements.txt").write_text("ansible\n", encoding="utf-8")
     done = clone.type("status")
     assert done.returncode == 0 and "550 MB" in done.stderr
-    asked = (clone.record.parent / "record.json.pip").read_text(encoding="utf-8").strip()
-    assert asked == f"-m pip install --quiet --disable-pip-version-check -r {clone.path}/requirements.txt"
+    command = (clone.record.parent / "record.json.pip").read_text(encoding="utf-8").strip()
+    assert command == f"-m pip install --quiet --disable-pip-version-check -r {clone.path}/requirements.txt"
     ran = clone.ran()
     assert (ran["argv"], ran["config"]) == ([*HERE, "gb10.cluster.status"], f"{clone.path}/ansible.cfg")
     assert ran["path"] == f"{clone.path}/.venv/bin/ansible-playbook"

@@ -34,7 +34,7 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What came of a run."""
+    """The outcome of a run."""
 
     rc: int
     stdout: str
@@ -42,7 +42,7 @@ class Ran:
 
     @property
     def out(self) -> str:
-        """All it printed, errors and warnings last."""
+        """Its whole output, errors and warnings last."""
         return self.stdout + self.stderr
 
 
@@ -57,7 +57,7 @@ class Parent:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """End it; it removes Ansible's temporary directory on the way."""
+        """End it; it removes Ansible's temporary directory first."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(TIMEOUT)

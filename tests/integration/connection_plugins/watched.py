@@ -24,7 +24,7 @@ from ansible.plugins.connection import ConnectionBase
 
 
 class Connection(ConnectionBase):
-    """Every way in notes the host and what was asked of it."""
+    """Records the host and the operation of every use, and refuses it."""
 
     transport = "watched"
     has_pipelining = True
@@ -47,4 +47,4 @@ class Connection(ConnectionBase):
         self._refuse("fetch")
 
     def close(self):
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

@@ -19,20 +19,20 @@ def main() -> None:
     parser.add_argument("--path", required=True)
     parser.add_argument("--hold-mib", type=int, default=0)
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM, as a program that hangs does")
-    asked = parser.parse_args()
-    if asked.deaf:
+    options = parser.parse_args()
+    if options.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Written to, so that it is there and not only promised.
-    held = bytearray(b"x") * (asked.hold_mib * MIB)
+    held = bytearray(b"x") * (options.hold_mib * MIB)
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == asked.path
-            self.send_response(200 if found else 404)
+            known = self.path == options.path
+            self.send_response(200 if known else 404)
             self.end_headers()
             self.wfile.write(b'{"stand_in": true, "held": %d}\n' % len(held))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", asked.port), Answer) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", options.port), Answer) as server:
         print("answers", flush=True)
         server.serve_forever()
 

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stand-in for huggingface.co: a server that answers what the hub's client asks while it downloads, and misbehaves when it is told to.
+"""A stand-in for huggingface.co: a server that answers the requests of the hub's client during a download, and misbehaves on request.
 
   python3 stand_in.py DIRECTORY [--port 8080] [--cdn-port 8081]
 
 DIRECTORY holds ``ORGANIZATION/NAME/…``, the files of each repository, and may hold ``repos.json`` with more about some of them (``commit``, ``gated``,
-``private``). What it speaks, and where that is recorded, stands in README.md beside it. It is told what to do and asked what it saw at ``/_control``.
+``private``). README.md beside it describes the protocol and its sources. ``/_control`` takes orders and returns the requests that were seen.
 Python's standard library only.
 """
 
@@ -25,7 +25,7 @@ import time
 import typing as t
 import urllib.parse
 
-#: A file of this size or with such a name is stored apart, as Git LFS does it: the hub names it by its sha256, and another server sends it.
+#: A file of this size or with such a name is stored separately, as with Git LFS: the hub names it by its sha256, and another server sends it.
 LARGE, LARGE_NAMES = 1 << 20, (".safetensors", ".bin", ".gguf")
 CHUNK = 1 << 16
 
@@ -79,7 +79,7 @@ def entry_of(path: pathlib.Path) -> Entry:
 
 
 class Control:
-    """How to misbehave, and what was asked."""
+    """The faults to produce, and the requests that came."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -92,15 +92,15 @@ class Control:
             if order.get("reset"):
                 self.faults, self.seen = [], []
             if "faults" in order:
-                self.faults = [Fault(**one) for one in order["faults"]]
+                self.faults = [Fault(**fault) for fault in order["faults"]]
 
     def fault(self, request: str) -> Fault | None:
         """Return how to misbehave for a request (``GET /path``), and count it."""
         with self.lock:
-            for one in self.faults:
-                if one.times and re.search(one.match, request):
-                    one.times -= 1 if one.times > 0 else 0
-                    return one
+            for fault in self.faults:
+                if fault.times and re.search(fault.match, request):
+                    fault.times -= 1 if fault.times > 0 else 0
+                    return fault
         return None
 
 
@@ -111,7 +111,7 @@ class Hub(Control):
         super().__init__()
         self.root = root
         self.cdn_port = 0
-        #: Tokens that the hub knows, each with the gated or private repositories that it may read.
+        #: The hub's valid tokens, each with the gated or private repositories that it may read.
         self.tokens: dict[str, list[str]] = {}
         self.load()
 
@@ -135,15 +135,15 @@ class Hub(Control):
 
 
 class Misbehaving(http.server.BaseHTTPRequestHandler):
-    """Answers one request, or misbehaves as it was told to; what it answers is :meth:`answer_it`'s."""
+    """Answers one request with :meth:`answer_it`, or with a fault."""
 
     protocol_version = "HTTP/1.1"
     hub: t.Any
-    # A client that goes away leaves no thread behind.
+    # A client that disconnects leaves no thread behind.
     timeout = 60
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: what was asked is asked for at /_control."""
+        """Print nothing: /_control returns the requests."""
 
     def do_HEAD(self) -> None:
         self.answer()
@@ -171,7 +171,7 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
             self.hub.seen.append(self.row)
         self.misbehaves = self.hub.fault(f"{self.command} {path}")
         if self.misbehaves and self.misbehaves.status:
-            # A limit is said in the header that the hub's documentation names, too.
+            # A limit is also given in the header of the hub's documentation.
             return self.refuse(self.misbehaves.status, error=self.misbehaves.error or "refused", headers=self.misbehaves.headers)
         return self.answer_it(path)
 
@@ -218,7 +218,7 @@ class Misbehaving(http.server.BaseHTTPRequestHandler):
         self.send(status, json.dumps(answer).encode(), {"Content-Type": "application/json; charset=utf-8", **(headers or {})})
 
     def refuse(self, status: int, code: str = "", error: str = "", headers: dict[str, str] | None = None) -> None:
-        """Answer as the hub refuses: the reason stands in headers, for a HEAD has no body."""
+        """Refuse as the hub does: the reason is in headers, since the answer to HEAD has no body."""
         about = {**({"X-Error-Code": code} if code else {}), **({"X-Error-Message": error} if error else {}), **(headers or {})}
         self.send_json(status, {"error": error}, about)
 
@@ -229,14 +229,14 @@ class Handler(Misbehaving):
     hub: Hub
 
     def answer_it(self, path: str) -> None:
-        if found := CDN.fullmatch(path):
-            return self.send_large(found["repo"], found["sha256"])
-        if found := RESOLVE_CACHE.fullmatch(path):
-            return self.send_small(found["repo"], found["name"])
-        if found := API.fullmatch(path):
-            return self.describe(found["repo"], found["what"], found["revision"])
-        if found := RESOLVE.fullmatch(path):
-            return self.resolve(found["repo"], found["revision"], found["name"])
+        if match := CDN.fullmatch(path):
+            return self.send_large(match["repo"], match["sha256"])
+        if match := RESOLVE_CACHE.fullmatch(path):
+            return self.send_small(match["repo"], match["name"])
+        if match := API.fullmatch(path):
+            return self.describe(match["repo"], match["what"], match["revision"])
+        if match := RESOLVE.fullmatch(path):
+            return self.resolve(match["repo"], match["revision"], match["name"])
         return self.refuse(404, error="Not Found")
 
     # -- who may read what -------------------------------------------------------------------------------------------
@@ -263,24 +263,24 @@ class Handler(Misbehaving):
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def describe(self, repo: str, what: str | None, revision: str | None) -> None:
-        """Answer what a repository is (its commit and the names of its files), or its tree."""
+        """Send a repository's description (its commit and the names of its files), or its tree."""
         if not self.may(repo, revision, file=False):
             return None
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
         files = self.hub.repos[repo]
         if what == "tree":
             rows = [
-                {"type": "file", "oid": one.blob_id, "size": one.size, "path": name}
-                | ({"lfs": {"oid": one.sha256, "size": one.size, "pointerSize": 134}} if one.sha256 else {})
-                for name, one in files.items()
+                {"type": "file", "oid": entry.blob_id, "size": entry.size, "path": name}
+                | ({"lfs": {"oid": entry.sha256, "size": entry.size, "pointerSize": 134}} if entry.sha256 else {})
+                for name, entry in files.items()
             ]
             return self.send_json(200, rows)
         siblings: list[dict[str, t.Any]] = []
-        for name, one in files.items():
+        for name, entry in files.items():
             row: dict[str, t.Any] = {"rfilename": name}
             if query.get("blobs", [""])[0].lower() in ("true", "1"):
-                row |= {"blobId": one.blob_id, "size": one.size}
-                row |= {"lfs": {"sha256": one.sha256, "size": one.size, "pointerSize": 134}} if one.sha256 else {}
+                row |= {"blobId": entry.blob_id, "size": entry.size}
+                row |= {"lfs": {"sha256": entry.sha256, "size": entry.size, "pointerSize": 134}} if entry.sha256 else {}
             siblings.append(row)
         about = self.hub.about.get(repo, {})
         answer = {
@@ -290,54 +290,54 @@ class Handler(Misbehaving):
         return self.send_json(200, answer)
 
     def resolve(self, repo: str, revision: str, name: str) -> None:
-        """Answer where a file's bytes are: large ones on another server, small ones under the commit's own path of this one."""
+        """Redirect to a file's bytes: for large files on another server, for small ones at this server's path of the commit."""
         if not self.may(repo, revision, file=True):
             return None
-        commit, one = self.hub.commit(repo), self.hub.repos[repo].get(name)
-        if one is None:
+        commit, entry = self.hub.commit(repo), self.hub.repos[repo].get(name)
+        if entry is None:
             return self.refuse(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
         about = {"X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        if one.sha256:
+        if entry.sha256:
             # Another origin, so that the client has to leave its token behind.
             host = self.headers.get("Host", "localhost").rpartition(":")[0] or "localhost"
-            signed = f"http://{host}:{self.hub.cdn_port}/repos/{repo}/{one.sha256}?Expires={int(time.time()) + 3600}&Signature=stand-in"
-            linked = {"X-Linked-Size": str(one.size), "X-Linked-Etag": f'"{one.sha256}"', "Location": signed}
+            signed = f"http://{host}:{self.hub.cdn_port}/repos/{repo}/{entry.sha256}?Expires={int(time.time()) + 3600}&Signature=stand-in"
+            linked = {"X-Linked-Size": str(entry.size), "X-Linked-Etag": f'"{entry.sha256}"', "Location": signed}
             return self.send(302, f"Found. Redirecting to {signed}".encode(), {**about, **linked})
-        place = f"/api/resolve-cache/models/{repo}/{commit}/{urllib.parse.quote(name)}?etag=%22{one.blob_id}%22"
-        linked = {"X-Linked-Size": str(one.size), "ETag": f'"{one.blob_id}"', "Location": place}
+        place = f"/api/resolve-cache/models/{repo}/{commit}/{urllib.parse.quote(name)}?etag=%22{entry.blob_id}%22"
+        linked = {"X-Linked-Size": str(entry.size), "ETag": f'"{entry.blob_id}"', "Location": place}
         return self.send(307, f"Temporary Redirect. Redirecting to {place}".encode(), {**about, **linked})
 
     def send_small(self, repo: str, name: str) -> None:
-        one = self.hub.repos.get(repo, {}).get(name)
-        if one is None:
+        entry = self.hub.repos.get(repo, {}).get(name)
+        if entry is None:
             return self.refuse(404, "EntryNotFound", "Entry not found")
-        headers = {"X-Repo-Commit": self.hub.commit(repo), "ETag": f'"{one.blob_id}"', "Accept-Ranges": "bytes"}
-        return self.send_file(one, headers)
+        headers = {"X-Repo-Commit": self.hub.commit(repo), "ETag": f'"{entry.blob_id}"', "Accept-Ranges": "bytes"}
+        return self.send_file(entry, headers)
 
     def send_large(self, repo: str, sha256: str) -> None:
-        """Send a file as the content server does, which asks for no token and knows no repository's headers."""
-        one = next((one for one in self.hub.repos.get(repo, {}).values() if one.sha256 == sha256), None)
-        if one is None:
+        """Send a file as the content server does: without checking a token, and without a repository's headers."""
+        entry = next((entry for entry in self.hub.repos.get(repo, {}).values() if entry.sha256 == sha256), None)
+        if entry is None:
             return self.refuse(403, error="AccessDenied")
-        name = one.path.name
+        name = entry.path.name
         headers = {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes", "Content-Disposition": f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"}
-        return self.send_file(one, headers)
+        return self.send_file(entry, headers)
 
-    def send_file(self, one: Entry, headers: dict[str, str]) -> None:
-        """Send a file or the range of it that is asked for."""
+    def send_file(self, entry: Entry, headers: dict[str, str]) -> None:
+        """Send a file or the requested range of it."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        first, last = (int(wanted[1]), int(wanted[2] or one.size - 1)) if wanted else (0, one.size - 1)
-        if wanted and first >= one.size:
-            return self.refuse(416, error="Range Not Satisfiable", headers={"Content-Range": f"bytes */{one.size}"})
-        last = min(last, one.size - 1)
+        first, last = (int(wanted[1]), int(wanted[2] or entry.size - 1)) if wanted else (0, entry.size - 1)
+        if wanted and first >= entry.size:
+            return self.refuse(416, error="Range Not Satisfiable", headers={"Content-Range": f"bytes */{entry.size}"})
+        last = min(last, entry.size - 1)
         if wanted:
-            headers = {**headers, "Content-Range": f"bytes {first}-{last}/{one.size}"}
+            headers = {**headers, "Content-Range": f"bytes {first}-{last}/{entry.size}"}
         self.begin(206 if wanted else 200, {"Content-Type": "application/octet-stream", **headers, "Content-Length": str(last - first + 1)})
         if self.command == "HEAD":
             return None
-        with one.path.open("rb") as stream:
+        with entry.path.open("rb") as stream:
             stream.seek(first)
-            return self.send_body(stream.read, last - first + 1, first, one.size)
+            return self.send_body(stream.read, last - first + 1, first, entry.size)
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -345,7 +345,7 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Say nothing of a client that went away."""
+        """Report nothing about a client that disconnected."""
 
 
 def serve(handler: type[Misbehaving], control: Control, address: str, port: int) -> Server:

@@ -24,16 +24,16 @@ CANDIDATES = ("10.77.0.0/16", "192.168.0.0/16", "172.16.0.0/12")
 
 def subnets_in_use() -> list[ipaddress.IPv4Network]:
     """Every IPv4 network that the machine routes to or that a Docker network has, default routes left out."""
-    found = []
+    networks = []
     for route in json.loads(run(["ip", "-json", "-4", "route", "show", "table", "all"])):
         destination = route.get("dst", "default")
         if destination != "default":
-            found.append(ipaddress.ip_network(destination, strict=False))
+            networks.append(ipaddress.ip_network(destination, strict=False))
     identifiers = docker("network", "ls", "--quiet").split()
     for network in json.loads(docker("network", "inspect", *identifiers)):
         for configuration in network["IPAM"]["Config"] or []:
-            found.append(ipaddress.ip_network(configuration["Subnet"]))
-    return [network for network in found if isinstance(network, ipaddress.IPv4Network)]
+            networks.append(ipaddress.ip_network(configuration["Subnet"]))
+    return [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
 
 
 def free_subnet(used: t.Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
@@ -51,8 +51,8 @@ JUMBO = ("--opt", "com.docker.network.driver.mtu=9000")
 
 def subnet_of(network: str) -> ipaddress.IPv4Network | None:
     """The subnet of a Docker network; None when there is no such network."""
-    found = docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Subnet}}", network, check=False)
-    return ipaddress.IPv4Network(found) if found else None
+    subnet = docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Subnet}}", network, check=False)
+    return ipaddress.IPv4Network(subnet) if subnet else None
 
 
 def ensure_network(name: str, *options: str) -> ipaddress.IPv4Network:
@@ -75,7 +75,7 @@ def ensure_key() -> str:
 
 
 def ensure_node(lab: Lab, node: Node, image: str, abilities: Abilities, subnets: dict[str, ipaddress.IPv4Network]) -> bool:
-    """Bring one node up: created when absent or outdated, started when stopped. Returns whether anything was done."""
+    """Start one node: create it when absent or outdated, start it when stopped. Returns whether anything was done."""
     spec = fingerprint(image, store.seed_name(lab), ensure_key(), *hosts.flags(abilities), *(node.address(subnet) for subnet in subnets.values()))
     state = hosts.state(node.container)
     if state != "absent" and hosts.spec_of(node.container) != spec:
@@ -219,12 +219,12 @@ def clean(lab: Lab) -> None:
 
 
 def is_here(lab: Lab) -> bool:
-    """Whether anything of a lab is on this machine: a node, or the images for the next `up`."""
+    """Whether this machine has a part of a lab: a node, or the images for the next `up`."""
     return any(hosts.state(node.container) != "absent" for node in lab.nodes) or cached(lab)
 
 
 def status(lab: Lab) -> bool:
-    """Print what is there of a lab. Returns whether both nodes run."""
+    """Print the state of a lab. Returns whether both nodes run."""
     for node in lab.nodes:
         print(f"  {node.container:24}{hosts.state(node.container)}")
     for network in (lab.management, lab.fabric):

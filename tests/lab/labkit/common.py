@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Names and places of the lab, running commands, saying what happens."""
+"""Names and directories of the lab; helpers that run commands and print progress."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def wait_until(condition: t.Callable[[], bool], what: str, *, timeout: float, in
 
 @contextlib.contextmanager
 def step(what: str) -> t.Iterator[None]:
-    """Say what is being done and how long it took, in seconds."""
+    """Print what is being done and how long it took, in seconds."""
     print(f"  {what} …", end="", flush=True)
     started = time.monotonic()
     try:

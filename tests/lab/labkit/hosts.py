@@ -99,7 +99,7 @@ def create(
     network: tuple[str, ...],
     files: dict[str, File],
 ) -> None:
-    """Create a host without starting it. ``spec`` becomes a label, by which a later run knows whether it still is what is wanted."""
+    """Create a host without starting it. ``spec`` becomes a label, by which a later run checks whether the host is still up to date."""
     arguments = ["--name", name, "--hostname", name.removeprefix("gb10-lab-"), "--label", LABEL, "--label", f"io.gb10.lab.spec={spec}"]
     arguments += ["--restart=on-failure", *flags(abilities), *network]
     arguments += [f"--volume={source}:{target}" for source, target in mounts.items()]
@@ -113,7 +113,7 @@ def boot(container: str) -> None:
     wait_until(lambda: is_up(container), f"systemd of {container}", timeout=90)
     verdict = docker("exec", container, "systemctl", "is-system-running", "--wait", timeout=120, check=False)
     if verdict != "running":
-        # A unit that does not like this machine's kernel is no reason to stop; a missing engine is, and is looked at next.
+        # A unit that fails on this machine's kernel does not stop the lab. A missing engine does; that is checked next.
         print(f" systemd of {container} is {verdict}: {docker('exec', container, 'systemctl', '--failed', '--plain', '--no-legend', check=False)}")
     wait_until(lambda: engine_up(container), f"the inner Docker engine of {container}", timeout=60)
 

@@ -49,7 +49,7 @@ def free_disk() -> tuple[str, int]:
     """Where the engine keeps its data (or would), and the bytes free there."""
     root = docker("info", "--format", "{{.DockerRootDir}}") if engine_answers() else "/var/lib"
     place = pathlib.Path(root)
-    # The directory itself may be closed to this user; its nearest visible parent lies on the same disk in all but odd layouts.
+    # This user may not be allowed to enter the directory; its nearest visible parent is on the same disk in nearly all layouts.
     while not os.access(place, os.X_OK):
         place = place.parent
     return root, shutil.disk_usage(place).free
@@ -82,12 +82,12 @@ def is_remote(url: str) -> bool:
 
 def pip_environment() -> dict[str, str]:
     """pip's index variables of this environment, as far as they can be reached from a container."""
-    found = {}
+    environment = {}
     for variable in PIP_URL_VARIABLES:
         urls = [url for url in os.environ.get(variable, "").split() if is_remote(url)]
         if urls:
-            found[variable] = " ".join(urls)
-    return found
+            environment[variable] = " ".join(urls)
+    return environment
 
 
 def local_wheels() -> list[pathlib.Path]:
@@ -209,13 +209,13 @@ def check(lab: Lab, cached: bool) -> None:
         ("rights", "Docker or root", "Docker answers" if reachable else f"uid {os.geteuid()}", reachable or os.geteuid() == 0),
     ]
     print(f"  {'':32}{'needed':24}{'found':18}")
-    for name, needed, found, enough in rows:
-        print(f"  {name:32}{needed:24}{found:18}{'ok' if enough else 'NOT ENOUGH'}")
+    for name, needed, actual, enough in rows:
+        print(f"  {name:32}{needed:24}{actual:18}{'ok' if enough else 'NOT ENOUGH'}")
     bundle = ca_bundle()
     print(f"  CA bundle for the nodes: {bundle or 'not needed'}; pip: {json.dumps(pip_environment())}; local wheels: {len(local_wheels())}")
     print("  It will:")
     for line in plan(lab, cached):
         print(f"    - {line}")
-    short = [name for name, _needed, _found, enough in rows if not enough]
+    short = [name for name, _needed, _actual, enough in rows if not enough]
     if short:
         raise LabError(f"not enough: {', '.join(short)}")

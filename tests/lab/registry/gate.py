@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A gate in front of a real registry: it passes on what is read there, counts it by client, and misbehaves when it is told to.
+"""A gate in front of a real registry: it passes reads on, counts them by client, and misbehaves on request.
 
   python3 gate.py PORT REGISTRY_PORT
 
-The registry is Debian's docker-registry. The gate passes on GET and HEAD alone, and is told and asked at ``/_control`` as the stand-in for the hub is.
+The registry is Debian's docker-registry. The gate passes on only GET and HEAD, and has the same ``/_control`` as the stand-in for the hub.
 An error of the gate has the shape that registries give theirs: JSON ``errors`` with ``code`` and ``message``, and for a 401 ``WWW-Authenticate``.
 """
 
@@ -24,7 +24,7 @@ from stand_in import Control, Misbehaving, serve
 
 #: Headers that hold for one connection, and are not passed on.
 OF_CONNECTION = ("connection", "transfer-encoding", "content-length", "keep-alive")
-#: The code that a registry gives a status.
+#: A registry's error code by HTTP status.
 CODES = {401: "UNAUTHORIZED", 403: "DENIED", 404: "MANIFEST_UNKNOWN", 429: "TOOMANYREQUESTS"}
 
 
@@ -45,7 +45,7 @@ class Gate(Misbehaving):
             connection.close()
 
     def _pass_on(self, answer: http.client.HTTPResponse) -> None:
-        """Send what the registry answers, as it comes: an engine does not wait until all of a layer has been read here."""
+        """Send the registry's answer as it arrives: an engine does not wait until a whole layer has been read here."""
         length = answer.headers.get("Content-Length", "")
         body = None if length else answer.read()
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in OF_CONNECTION}
@@ -59,8 +59,8 @@ class Gate(Misbehaving):
 
     def refuse(self, status: int, code: str = "", error: str = "", headers: dict[str, str] | None = None) -> None:
         asks = {"WWW-Authenticate": 'Basic realm="lab"'} if status == 401 else {}
-        said = {"errors": [{"code": code or CODES.get(status, "UNKNOWN"), "message": error}]}
-        self.send_json(status, said, {"Docker-Distribution-Api-Version": "registry/2.0", **asks, **(headers or {})})
+        body = {"errors": [{"code": code or CODES.get(status, "UNKNOWN"), "message": error}]}
+        self.send_json(status, body, {"Docker-Distribution-Api-Version": "registry/2.0", **asks, **(headers or {})})
 
 
 def start(port: int, registry: int, address: str = "0.0.0.0") -> tuple[Control, t.Any]:

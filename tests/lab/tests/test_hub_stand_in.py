@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the stand-in for the hub answers, as the record beside it says."""
+"""The answers of the stand-in for the hub agree with the recording in its README."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_a_small_file_lies_under_its_commit(hub):
 def test_the_list_has_commit_sizes_and_digests(hub):
     made, port, _cdn = hub
     info = json.loads(ask(port, f"/api/models/{REPO}/revision/main?blobs=true")[1])
-    large = next(one for one in info["siblings"] if one["rfilename"] == "model.safetensors")
+    large = next(sibling for sibling in info["siblings"] if sibling["rfilename"] == "model.safetensors")
     assert info["sha"] == made.commit(REPO) and large["lfs"]["sha256"] == SHA256 and large["size"] == len(DATA)
     tree = json.loads(ask(port, f"/api/models/{REPO}/tree/{made.commit(REPO)}?recursive=true")[1])
-    assert {one["path"]: one.get("lfs", {}).get("oid") for one in tree} == {"config.json": None, "model.safetensors": SHA256}
+    assert {entry["path"]: entry.get("lfs", {}).get("oid") for entry in tree} == {"config.json": None, "model.safetensors": SHA256}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_it_misbehaves_as_often_as_requested_and_counts(hub):
     half = len(DATA) // 2
     assert ask(cdn, f"/repos/{REPO}/{SHA256}")[1] == DATA[:half]
     assert ask(cdn, f"/repos/{REPO}/{SHA256}", Range=f"bytes={half}-")[1] == b""
-    assert [one["sent"] for one in made.seen if "/repos/" in one["path"]] == [half, 0]
+    assert [request["sent"] for request in made.seen if "/repos/" in request["path"]] == [half, 0]
     made.control({"reset": True, "faults": [{"match": SHA256, "flip": True}]})
     assert ask(cdn, f"/repos/{REPO}/{SHA256}")[1] == b"\x01" + DATA[1:]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The simulated nvidia-smi against what the real one was recorded to say."""
+"""The simulated nvidia-smi against recorded output of the real one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def elements(root):
 
 
 def test_xml_has_the_recorded_shape(smi):
-    """Same elements in the same order, but for the clock table that a GB10 does not give."""
+    """Same elements in the same order, except for the clock table, which a GB10 does not report."""
     real = ElementTree.fromstring((FIXTURES / "recorded_h200_two.xml").read_text(encoding="utf-8"))
     clocks = real.find("gpu/supported_clocks")
     for child in list(clocks):
@@ -89,8 +89,8 @@ def test_xml_has_the_recorded_shape(smi):
 
 def test_xml_processes(smi):
     root = ElementTree.fromstring(smi(TWO, "-q", "-x").stdout)
-    found = [(info.findtext("pid"), info.findtext("type"), info.findtext("used_memory")) for info in root.iter("process_info")]
-    assert found == [("411", "C", "2566 MiB"), ("437", "C", "2566 MiB"), ("500", "G", "43 MiB")]
+    processes = [(info.findtext("pid"), info.findtext("type"), info.findtext("used_memory")) for info in root.iter("process_info")]
+    assert processes == [("411", "C", "2566 MiB"), ("437", "C", "2566 MiB"), ("500", "G", "43 MiB")]
     assert root.findtext("gpu/fb_memory_usage/total") == "N/A"
 
 

@@ -24,7 +24,7 @@ DATA = bytes(range(256)) * 8
 
 
 class Behind(http.server.BaseHTTPRequestHandler):
-    """As much of a registry as is asked for here."""
+    """The part of a registry that these tests use."""
 
     def do_GET(self):
         first = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
@@ -49,9 +49,9 @@ def passed():
     threading.Thread(target=behind.serve_forever, args=(0.05,), daemon=True).start()
     control, server = gate.start(0, behind.server_address[1], "127.0.0.1")
     yield control, server.server_address[1]
-    for one in (server, behind):
-        one.shutdown()
-        one.server_close()
+    for listener in (server, behind):
+        listener.shutdown()
+        listener.server_close()
 
 
 def ask(port, path, method="GET", **headers):
@@ -72,7 +72,7 @@ def test_what_the_registry_says_passes(passed):
     assert (answer.status, answer.headers["Docker-Content-Digest"], body) == (200, "sha256:d", DATA)
     answer, body = ask(port, "/v2/users/small/manifests/1", "HEAD")
     assert (answer.status, answer.headers["Content-Length"], body) == (200, str(len(DATA)), b"")
-    assert [(one["method"], one["sent"]) for one in control.seen] == [("GET", len(DATA)), ("HEAD", 0)]
+    assert [(request["method"], request["sent"]) for request in control.seen] == [("GET", len(DATA)), ("HEAD", 0)]
 
 
 def test_it_refuses_as_registries_do(passed):

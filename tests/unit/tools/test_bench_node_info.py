@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The bench of node_info: how it counts, and that what it compares with is what it says."""
+"""The bench of node_info: how it counts, and that its comparison is as documented."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container option with a setting costs, and a rule on evidence that is not read yet: the change is made in a copy of the tree, and works there."""
+"""The files that a new container option with a setting takes, and a rule on evidence that is not read yet: each change works in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: A change: files, each with a line and what is put before it. An empty line stands for a new file.
+#: A change: files, each with a line and the text to insert before it. An empty line means a new file.
 Change = t.Mapping[str, tuple[str, str]]
 
 #: The option that keeps a node's container on some of its processors, and its setting.

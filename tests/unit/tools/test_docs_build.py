@@ -46,8 +46,8 @@ def test_a_playbooks_comment_becomes_prose_and_commands(tmp_path: Path) -> None:
     playbook = tmp_path / "verb.yml"
     comment = "# What it does.\n#\n#   ansible-playbook a\n#   ansible-playbook b\n#\n# More.\n"
     playbook.write_text(f"---\n{comment}- name: No comment\n  # Not this.\n", encoding="utf-8")
-    said = docs_build.prose_and_code(docs_build.header(playbook))
-    assert said == "What it does.\n\n```console\n$ ansible-playbook a\n$ ansible-playbook b\n```\n\nMore.\n"
+    text = docs_build.prose_and_code(docs_build.header(playbook))
+    assert text == "What it does.\n\n```console\n$ ansible-playbook a\n$ ansible-playbook b\n```\n\nMore.\n"
 
 
 def test_the_front_pages_groups_are_those_of_the_table_of_contents() -> None:

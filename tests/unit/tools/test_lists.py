@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a new verb costs: its own files; the lists write themselves."""
+"""A new verb takes only its own files; the tool writes the lists."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ def test_starts_are_recorded_and_end_and_are_not_made_twice(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["one", "refused", "stopped"]
-    one, refused, stopped = (json.loads((out / f"{name}.json").read_text()) for name in ("one", "refused", "stopped"))
-    assert one["asked"]["status"] == 200 and one["arguments"] == ["--max-model-len", "8", "--load-format", "dummy"] and "ready_seconds" in one
+    answered, refused, stopped = (json.loads((out / f"{name}.json").read_text()) for name in ("one", "refused", "stopped"))
+    assert answered["asked"]["status"] == 200 and answered["arguments"] == ["--max-model-len", "8", "--load-format", "dummy"] and "ready_seconds" in answered
     assert json.loads((work / "models" / "one" / "config.json").read_text()) == {"hidden_size": 1}
     assert (out / "one.log").read_text().startswith("Loading model from MODELS/one\n") and "running" in (out / "one.load.prom").read_text()
     assert refused["not_ready"] == "ended" and refused["exit"] == 1
     assert [process["state"] for process in stopped["processes_stopped"] if "EngineCore" in process["command"]] == ["T"]
     again = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert again.stdout == ""
-    for process in [*one["processes"], *stopped["processes"]]:
+    for process in [*answered["processes"], *stopped["processes"]]:
         assert not Path(f"/proc/{process['pid']}").exists() or str(work) not in Path(f"/proc/{process['pid']}/cmdline").read_text()

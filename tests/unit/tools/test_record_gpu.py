@@ -121,7 +121,7 @@ int cuCtxSynchronize(void) { return 0; }
 
 
 def test_every_situation_is_made_as_its_name_says(tmp_path, nvidia_smi, monkeypatch):
-    """On a driver of straw: processes that hold, are killed, are left behind and are adopted; nothing of them stays."""
+    """With a fake driver library: processes that hold memory, are killed, left behind or adopted; none of them remains."""
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
     (tmp_path / "cuda.c").write_text(LIBCUDA)

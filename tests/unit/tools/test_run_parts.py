@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is chosen, what is skipped and why, and how the table ends."""
+"""Which parts are chosen or skipped and why, and the end of the table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_shipped_file_is_understood() -> None:
     file = yaml.safe_load((ROOT / "tests" / "parts.yml").read_text(encoding="utf-8"))
     parts = run_parts.parse_parts(file["parts"])
     assert all(part.commands and part.timeout > 0 and part.kind in {"check", "setup", "cleanup"} for part in parts.values())
-    # A half of a part stands for it in the shorter suite.
+    # Half of a part represents it in the shorter suite.
     assert all("full" in parts[part.name.replace("-half", "")].suites for part in parts.values() if "test" in part.suites)
     assert "--share 1/2" in " ".join(parts["units-half"].commands) and "--share 2/2" in " ".join(parts["units-half-next"].commands)
 
@@ -144,8 +144,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., t
     monkeypatch.setattr(run_parts, "CACHE", tmp_path / ".cache")
 
     def run(*commands: str, **fields: t.Any) -> t.Any:
-        one = run_parts.parse_parts({"p": part(commands=commands, **fields)})["p"]
-        return run_parts.run_part(one, {}, run_parts.Screen(), threading.Event())
+        parsed = run_parts.parse_parts({"p": part(commands=commands, **fields)})["p"]
+        return run_parts.run_part(parsed, {}, run_parts.Screen(), threading.Event())
 
     return run
 
@@ -223,7 +223,7 @@ def test_cleaning_up_comes_after_all_lanes() -> None:
         return Result(part.name, "passed")
 
     results = suite(run, play=part(reads="nodes"), units=part(), down=part(kind="cleanup", needs=["play"]))
-    assert ended == ["play", "units", "down"] and [one.outcome for one in results] == ["passed"] * 3
+    assert ended == ["play", "units", "down"] and [result.outcome for result in results] == ["passed"] * 3
 
 
 def test_lines_of_several_parts_are_whole_and_say_whose_they_are(capfd: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +240,7 @@ def test_an_interrupted_run_ends_its_commands(tmp_path: Path, monkeypatch: pytes
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     started = time.monotonic()
-    one = run_parts.parse_parts({"p": part(commands=["sleep 60", "sleep 60"])})["p"]
-    result = run_parts.run_part(one, {}, run_parts.Screen(), stop)
+    parsed = run_parts.parse_parts({"p": part(commands=["sleep 60", "sleep 60"])})["p"]
+    result = run_parts.run_part(parsed, {}, run_parts.Screen(), stop)
     assert result.outcome == "failed" and "sleep 60: interrupted (log" in result.note
     assert time.monotonic() - started < 30
