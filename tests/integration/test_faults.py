@@ -102,7 +102,7 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
         played = lab.play(gb10_offline=True, gb10_model_copy="never")
-    fault.answered(played, "model-00002-of-00002.safetensors", "spark-2", where=WORKER)
+    fault.answered(played, "model-00002-of-00002.safetensors", WORKER, where=WORKER)
     fault.left(live=True)
     fault.completes()
 
@@ -112,7 +112,7 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
     with moved_away(lab, WORKER, blob):
         lab.run(WORKER, "sh", "-c", 'head -c 1000 "$1.away" > "$1"', "sh", blob)
         played = lab.play(gb10_offline=True, gb10_model_copy="never")
-    fault.answered(played, "model-00002-of-00002.safetensors", "spark-2", where=WORKER)
+    fault.answered(played, "model-00002-of-00002.safetensors", WORKER, where=WORKER)
     fault.left(live=True)
     fault.completes()
 
@@ -120,7 +120,7 @@ def test_shard_of_the_model_truncated(lab: Lab, live_cluster: None, fault: Fault
 def test_side_file_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, HEAD, f"{SNAPSHOT}/lab_reasoning_parser.py"):
         played = lab.play(gb10_offline=True, gb10_model_copy="never")
-    fault.answered(played, "lab_reasoning_parser.py", "spark-1", where=HEAD)
+    fault.answered(played, "lab_reasoning_parser.py", HEAD, where=HEAD)
     fault.left(live=True)
     fault.completes()
 
@@ -158,7 +158,7 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
     finally:
         lab.remove_host_vars(WORKER)
         lab.run(WORKER, "umount", "/mnt/small")
-    fault.answered(played, "/mnt/small", "GiB", "spark-2", where=WORKER)
+    fault.answered(played, "/mnt/small", "GiB", WORKER, where=WORKER)
     fault.left(live=True)
     fault.completes()
 
@@ -166,7 +166,7 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
 def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, "/dev/infiniband"):
         played = lab.play()
-    fault.answered(played, "/dev/infiniband", "spark-2", where=WORKER)
+    fault.answered(played, "/dev/infiniband", WORKER, where=WORKER)
     fault.left(live=True)
     fault.completes()
 
@@ -293,10 +293,10 @@ def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
     relabel(lab, "users/other-ray:1", "users/kept:1", IMAGE)
     try:
         played = lab.play()
-        fault.answered(played, "2.59.0", "spark-2", where=WORKER)
+        fault.answered(played, "2.59.0", WORKER, where=WORKER)
         fault.left()
         alone = lab.play(tags="ray")
-        fault.answered(alone, "2.59.0", "spark-2", where=WORKER)
+        fault.answered(alone, "2.59.0", WORKER, where=WORKER)
         fault.gathered(alone, HEAD, WORKER)
         fault.left(stopped=BOTH)
     finally:
@@ -316,10 +316,10 @@ def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) 
     build(lab, recipe, IMAGE)
     try:
         played = lab.play()
-        fault.answered(played, "3.11.1", "spark-2", where=WORKER)
+        fault.answered(played, "3.11.1", WORKER, where=WORKER)
         fault.left()
         alone = lab.play(tags="ray")
-        fault.answered(alone, "3.11.1", "spark-2", where=WORKER)
+        fault.answered(alone, "3.11.1", WORKER, where=WORKER)
         fault.left()
     finally:
         put_back(lab, "users/kept:1")
@@ -387,7 +387,7 @@ def test_docker_stopped_on_one_node(lab: Lab, no_cluster: None, fault: Fault) ->
     finally:
         lab.run(WORKER, "systemctl", "start", "docker")
         lab.run(WORKER, "docker", "start", "users-running")
-    fault.answered(played, "Docker engine", "systemctl start docker", "spark-2", where=WORKER)
+    fault.answered(played, "Docker engine", "systemctl start docker", WORKER, where=WORKER)
     fault.left()
     fault.completes()
 
@@ -472,10 +472,10 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     [
         pytest.param(WORKER, "worker", TO_SERVE, "before load", WORKER_CONTAINER, id="worker-before-load"),
         pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.share),
-        pytest.param(WORKER, "worker", TO_PROOF, "after load", "spark-2", id="worker-after-load"),
-        pytest.param(HEAD, "head", TO_WORKER, "while the worker joins", "spark-2", id="head-while-joining"),
+        pytest.param(WORKER, "worker", TO_PROOF, "after load", WORKER, id="worker-after-load"),
+        pytest.param(HEAD, "head", TO_WORKER, "while the worker joins", WORKER, id="head-while-joining"),
         pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load"),
-        pytest.param(HEAD, "head", TO_PROOF, "after load", "spark-1", id="head-after-load"),
+        pytest.param(HEAD, "head", TO_PROOF, "after load", HEAD, id="head-after-load"),
     ],
 )
 def test_container_killed(lab: Lab, no_cluster: None, fault: Fault, host: str, role: str, moment: str, when: str, text: str) -> None:
@@ -501,7 +501,7 @@ def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fau
     played = lab.play(on_output=killed)
     killed.join()
     fault.now(killed.at)
-    fault.answered(played, "spark-1", where=HEAD)
+    fault.answered(played, HEAD, where=HEAD)
     fault.gathered(played, HEAD, WORKER)
     fault.left(stopped=BOTH)
     fault.completes()
@@ -526,7 +526,7 @@ def test_fabric_interface_down_during_load(lab: Lab, no_cluster: None, fault: Fa
     finally:
         lab.run(WORKER, "ip", "link", "set", "eth1", "up")
     fault.now(down.at)
-    fault.answered(played, "eth1", "spark-2", where=WORKER)
+    fault.answered(played, "eth1", WORKER, where=WORKER)
     fault.gathered(played, HEAD, WORKER)
     fault.left(stopped=BOTH)
     fault.completes()
