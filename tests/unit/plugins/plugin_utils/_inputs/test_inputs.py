@@ -812,8 +812,8 @@ def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
 def test_what_is_passed_on_is_never_added_up():
     """By default, Ansible concatenates two texts of the same name."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "roles").glob("*/tasks/*.yml")]
-    aggregates = [task["ansible.builtin.set_stats"]["aggregate"] for text in texts for task in yaml.safe_load(text) or [] if "ansible.builtin.set_stats" in task]
-    assert set(aggregates) == {False}
+    tasks = [task["ansible.builtin.set_stats"] for text in texts for task in yaml.safe_load(text) or [] if "ansible.builtin.set_stats" in task]
+    assert {task["aggregate"] for task in tasks} == {False}
 
 
 def test_a_users_table_of_signatures_is_judged_before_any_node(tmp_path):
