@@ -25,7 +25,7 @@ from ansible.plugins.loader import action_loader, init_plugin_loader
 
 PROGRAMS = {"adhoc": adhoc.main, "playbook": playbook.main}
 #: The action plugins that most runs use, and that import most of what all others do.
-PRELOADED = ("gb10.cluster.inputs_info", "gb10.cluster.judge", "ansible.builtin.include_role", "ansible.builtin.set_fact")
+PRELOADED = ("gb10.cluster.inputs_info", "gb10.cluster.judge", "ansible.builtin.set_fact")
 
 
 def prepare() -> None:

@@ -95,5 +95,10 @@ def run(program: str, *arguments: str, cwd: Path = ROOT, env: dict[str, str] | N
         for output in outputs.values():
             output.touch()
         files = {name: str(output) for name, output in outputs.items()}
-        rc = _parents[configuration].run(program=program, arguments=arguments, cwd=str(Path(cwd).resolve(strict=True)), env=whole, **files)
+        try:
+            rc = _parents[configuration].run(program=program, arguments=arguments, cwd=str(Path(cwd).resolve(strict=True)), env=whole, **files)
+        except subprocess.TimeoutExpired:
+            # The process was ended: the next run needs another one.
+            del _parents[configuration]
+            raise
         return Ran(rc, *(output.read_text(encoding="utf-8") for output in outputs.values()))
