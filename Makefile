@@ -83,8 +83,11 @@ gpu-records: ## HOST=user@name, a GPU host with vLLM: start the engine model sha
 field-check: venv ## FILE=an archive of calibrate: verdicts that differ from those on its machine
 	PYTHONPATH=collections $(PYTHON) tests/tools/field_check.py "$(FILE)"
 
-lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv
+lint units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv
 	$(PARTS) $@
+
+sanity: venv
+	$(PARTS) sanity sanity-tests
 
 sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@

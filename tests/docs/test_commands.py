@@ -281,15 +281,15 @@ def test_it_runs(clone: Clone, command: str) -> None:
     assert [words for words in entry.get("prints", []) if words not in printed] == [], printed
 
 
-def tags_of(clone: Clone, command: str) -> set[str]:
-    """Return the tags that ansible-playbook lists for a play."""
-    return set(re.findall(r"\w+", " ".join(re.findall(r"TASK TAGS: \[(.*)\]", listed(clone, command)))))
+def tags_of(listing: str) -> set[str]:
+    """Return the tags in what :func:`listed` returns."""
+    return set(re.findall(r"\w+", " ".join(re.findall(r"TASK TAGS: \[(.*)\]", listing))))
 
 
 def test_all_stages_are_listed_as_tags(clone: Clone) -> None:
     page = (ROOT / "docs" / "bring_up.md").read_text(encoding="utf-8")
     stages = re.findall(r"^\| `(\w+)` \|", page[: page.index("## Known answers")], re.MULTILINE)
-    assert stages[0] == "validate" and set(stages) <= tags_of(clone, f"ansible-playbook -i {MINE} playbooks/nemotron_tp2.yml")
+    assert stages[0] == "validate" and set(stages) <= tags_of(listed(clone, "ansible-playbook playbooks/nemotron_tp2.yml"))
 
 
 def line_of(clone: Clone, command: str) -> str:
@@ -301,8 +301,13 @@ def line_of(clone: Clone, command: str) -> str:
 
 
 def without_values(line: str) -> str:
-    """Return a line without what changes no list of tasks, so that the same list is asked for once."""
-    return re.sub(r" (--check|--diff|(-e|-i|-u|--limit) ('[^']*'|\S+))(?= |$)", "", line)
+    """Return a line without the options that change no list of tasks and tags, so that each playbook is listed once."""
+    return re.sub(r" (--check|--diff|(-e|-i|-u|--limit|--tags) ('[^']*'|\S+))(?= |$)", "", line)
+
+
+def group_of(command: str) -> str:
+    """Return the playbook of a command: those of one playbook run in one process, which lists it once."""
+    return re.search(r"(?:\./gb10 |playbooks/|gb10\.cluster\.)(\w+)|$", command)[1] or "others"
 
 
 @functools.cache
@@ -311,7 +316,7 @@ def listed(clone: Clone, line: str) -> str:
     return clone.run(line, "--list-tasks", "--list-tags")
 
 
-@pytest.mark.parametrize("command", of("tasks"))
+@pytest.mark.parametrize("command", [pytest.param(command, marks=pytest.mark.xdist_group(group_of(command))) for command in of("tasks")])
 def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
     if command.startswith("ansible "):
         module = re.search(r"-m (\S+)", command)[1]
@@ -322,14 +327,13 @@ def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
     words = shlex.split(whole)
     values = [value for option, value in zip(words, words[1:]) if option == "-e"]
     assert [value for value in values if not re.match(r"\w+=", value) and not isinstance(yaml.safe_load(value), dict)] == []
-    line = without_values(whole)
-    assert re.search(r"^  play #\d+ \(.*?\): ", listed(clone, line), re.MULTILINE)
-    assert re.search(r"^      \S.*\tTAGS: ", listed(clone, line), re.MULTILINE)
-    wanted = re.search(r"--tags (\S+)", line)
+    listing = listed(clone, without_values(whole))
+    assert re.search(r"^  play #\d+ \(.*?\): ", listing, re.MULTILINE)
+    assert re.search(r"^      \S.*\tTAGS: ", listing, re.MULTILINE)
+    wanted = re.search(r"--tags (\S+)", whole)
     if wanted:
         # `all` is Ansible's own.
-        tags = tags_of(clone, line.replace(wanted[0], ""))
-        assert set(wanted[1].split(",")) - {"all"} <= tags, f"{wanted[1]}: the tags are {sorted(tags)}"
+        assert set(wanted[1].split(",")) - {"all"} <= tags_of(listing), f"{wanted[1]}: the tags are {sorted(tags_of(listing))}"
 
 
 def parts_of(words: t.Sequence[str]) -> list[str]:

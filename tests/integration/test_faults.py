@@ -90,7 +90,6 @@ def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> N
     fault.completes()
 
 
-@pytest.mark.share
 def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(hang=True):
         played = lab.play()
