@@ -21,7 +21,7 @@ STAGES = {"starting ranks": "", "loading model": "Starting to load model", "weig
 #: Not a stage of a start: the engine already serves.
 SERVING = "serving"
 #: Printed by a play when the containers exist and the engine is about to start.
-TO_SERVE = "vllm_server : Start the engine"
+TO_SERVE = "engine : Start the engine and wait"
 #: Part of every progress line. At the first one the engine has started, and a play that waits for an injection continues to watch it.
 STARTED = "GiB available"
 #: Waits until the newest log is not the given one and contains the line, and until the process exists.

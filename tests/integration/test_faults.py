@@ -43,8 +43,8 @@ from .making import (
 
 #: Printed by a play when it reaches a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
-TO_SERVE = "vllm_server : Start the engine"
-TO_PROOF = "proof : Read what each node has sent"
+TO_SERVE = "engine : Start the engine and wait"
+TO_PROOF = "engine : Read each node's counters"
 
 #: An unused port of the nodes' loopback.
 HUB_PORT = 18080
@@ -52,11 +52,6 @@ HUB_PORT = 18080
 
 def kill(lab: Lab, host: str, container: str) -> t.Callable[[], None]:
     return lambda: lab.run(host, "docker", "kill", container)
-
-
-def stage(task: str) -> str:
-    """The role, which is also the stage, of a task as a play prints it."""
-    return task.split()[0]
 
 
 #: The consent that clears a cluster whose other node is lost.
@@ -246,18 +241,18 @@ def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fau
 
 
 @pytest.mark.parametrize(
-    "task",
+    ("stage", "task"),
     [
-        "preflight : Look at the node",
-        "image : Ask what the node image holds, and",
-        "model : Look for the model",
-        "memory : Ask whether",
-        "report : Ask about the engine",
+        ("preflight", "doctor : Look at the node"),
+        ("image", "image : Ask what the node image holds, and"),
+        ("model", "engine : Look for the model"),
+        ("proof", "engine : Inspect the ranks"),
+        ("report", "engine : Report the result"),
     ],
-    ids=stage,
+    ids=["preflight", "image", "model", "proof", "report"],
 )
-def test_ctrl_c_before_the_start(lab: Lab, live_cluster: None, fault: Fault, task: str) -> None:
-    fault.row.fault = f"Ctrl-C in stage {stage(task)}"
+def test_ctrl_c_before_the_start(lab: Lab, live_cluster: None, fault: Fault, stage: str, task: str) -> None:
+    fault.row.fault = f"Ctrl-C in stage {stage}"
     fault.interrupted(lab.interrupt(task))
     fault.left(live=True)
     fault.completes()
@@ -533,7 +528,7 @@ def test_fabric_interface_down_during_load(lab: Lab, no_cluster: None, fault: Fa
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("memory", "memory : Give back what"), ("ray", TO_WORKER), ("serve", IN_LOAD), ("proof", TO_PROOF)],
+    [("memory", "engine : Drop the model's files"), ("ray", TO_WORKER), ("serve", IN_LOAD), ("proof", TO_PROOF)],
     ids=["memory", "ray", "serve", "proof"],
 )
 def test_ctrl_c_on_the_way_up(lab: Lab, no_cluster: None, fault: Fault, name: str, text: str) -> None:
@@ -575,7 +570,7 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
         run = lab.interrupt(
-            "model : Download what is missing from the hub",
+            "engine : Download what is missing from the hub",
             when=begun(lab, "[s]napshot_download"),
             gb10_profile=absent,
             gb10_hf_token_file=secret_file(lab, token),

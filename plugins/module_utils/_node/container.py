@@ -348,10 +348,10 @@ def under_removal(error: ClusterError) -> bool:
 
 
 def missing_program(text: str) -> str:
-    """Return the program that the image lacks according to the text of Docker or of its init program, empty without one."""
+    """Return the program that the image lacks according to the text of Docker, its init program or a shell as the image's entrypoint, empty without one."""
     match = re.search(r'exec: "([^"]+)": (?:executable file not found|stat .*no such file)', text)
-    match = match or re.search(r"exec (\S+) failed: No such file or directory", text)
-    return match[1] if match else ""
+    match = match or re.search(r"exec (\S+) failed: No such file or directory|exec: ([^\s:]+): not found", text)
+    return match[match.lastindex] if match else ""
 
 
 def no_program(program: str, image: str, detail: str) -> ClusterError:

@@ -392,8 +392,12 @@ def test_an_unknown_refusal_keeps_the_engines_words():
     assert (str(error), error.details["detail"]) == ("starting container x: odd", "odd")
 
 
-def test_a_missing_program_shows_in_the_log_of_the_init_program():
-    error = nc.died(current("exited", exit_code=127), "spark-1", "base:1", "[FATAL tini (7)] exec ray failed: No such file or directory\n")
+@pytest.mark.parametrize("log", [
+    pytest.param("[FATAL tini (7)] exec ray failed: No such file or directory\n", id="init program"),
+    pytest.param("== vLLM ==\n\n/opt/nvidia/nvidia_entrypoint.sh: line 16: exec: ray: not found\n", id="entrypoint"),
+])
+def test_a_missing_program_shows_in_the_log(log):
+    error = nc.died(current("exited", exit_code=127), "spark-1", "base:1", log)
     assert str(error).startswith("image base:1 has no `ray` program")
 
 
