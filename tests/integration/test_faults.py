@@ -366,7 +366,7 @@ def test_name_of_a_container_taken_by_a_foreigner(lab: Lab, no_cluster: None, fa
     lab.run(WORKER, "docker", "create", f"--name={WORKER_CONTAINER}", "--network=none", IMAGE, "true")
     try:
         played = lab.play()
-        fault.answered(played, WORKER_CONTAINER, "not ours", where=WORKER)
+        fault.answered(played, f"container {WORKER_CONTAINER}", "a foreign container has the name", "docker rename", where=WORKER)
         fault.gathered(played, HEAD)
         fault.left(stopped=BOTH[:1])
     finally:
@@ -389,9 +389,13 @@ def test_docker_stopped_on_one_node(lab: Lab, no_cluster: None, fault: Fault) ->
 # --- on the way up ----------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_flag_of_the_engine(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    played = lab.play(gb10_serve_arguments={"no_such_flag": 1})
-    fault.answered(played, "no-such-flag", where=HEAD)
+def test_arguments_that_the_engine_refuses(lab: Lab, no_cluster: None, fault: Fault) -> None:
+    """An unknown argument is refused before any node is contacted. What only the engine refuses, fewer tokens per step than sequences, stops the start."""
+    unknown = lab.play(gb10_serve_arguments={"no_such_flag": 1})
+    fault.answered(unknown, "gb10_serve_arguments.no_such_flag", "is an argument of no release", where="controller")
+    fault.left()
+    played = lab.play(gb10_serve_arguments={"max_num_batched_tokens": 1})
+    fault.answered(played, "max_num_batched_tokens", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
     fault.left(stopped=BOTH)
     fault.completes()
