@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
                 result.update(self._execute_module(MODULE, task_vars=self._vars))
             if result.get("failed"):
                 board.fail(str(result.get("msg", "")))
-                return self._refused(result)
+                return self._refused(board, result, options)
             if self._waits(options):
                 board.publish(LOOKED, {})
                 wait = self._wait_head if options["node_role"] == "head" else self._wait_rank if self._starts_jointly else self._wait_worker
@@ -151,15 +151,21 @@ class ActionModule(ActionBase):
         waited = {"longest_silence_seconds": round(self._longest_silence, 1), "lowest_available_mb": self._lowest_mb, "finished_at": time.time()}
         return complete({**result, "failed": False, **waited}, self._started)
 
-    def _refused(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return the result of a module that started nothing. The node's own message, such as that a disk is full, is judged like a line of a log."""
-        if result.get("reason") != "launcher":
+    def _refused(self, board: RunBoard, result: dict[str, t.Any], options: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result of a module that started nothing. A launcher's message, such as that a disk is full, is judged like a line of a log.
+
+        It is the known cause for the other nodes, too: an engine cannot serve without this node. A head that refused has started no engine anywhere.
+        """
+        is_launcher = result.get("reason") == "launcher"
+        if not is_launcher and options["node_role"] == "head":
             return result
+        kind = UnknownState if result.get("verdict") == "unknown" else ClusterError
+        error = kind(str(result.get("msg", "")), remedy=result.get("remedy", ""), reason=result.get("reason", ""))
         diagnosis = Diagnosis(self._signatures)
-        diagnosis.feed([str(result["msg"])])
-        error = ClusterError(str(result["msg"]), remedy=result.get("remedy", ""), reason="launcher")
+        diagnosis.feed([str(error)] if is_launcher else [])
         first = diagnosis.fatal.finding(self._node) if diagnosis.fatal else events.of_error(self._node, error, time.time())
-        return {**result, "first_failure": first, "cause_known": True}
+        board.publish(EVIDENCE, {"failures": [first], "told": [], "address": options["fabric_address"] or ""})
+        return {**result, "first_failure": first, "cause_known": first["certainty"] == KNOWN}
 
     def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError, options: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the failed result, with the changes made so far, and publish it unless another node failed first.

@@ -425,6 +425,17 @@ def test_a_node_that_starts_nothing_is_the_first_to_fail(play, why, id):
     assert why in (first["lines"] or [first["cause"]])[-1]
 
 
+@pytest.mark.parametrize(("verdict", "is_known"), [("block", True), ("unknown", False)])
+def test_what_a_worker_refuses_is_known_to_the_head(play, verdict, is_known):
+    """The head's engine cannot serve without the worker, unless the worker's state is only unknown."""
+    head = play.board("spark-1", "head")
+    refusal = {"failed": True, "msg": "container gb10-gb10-worker does not run", "reason": "", "verdict": verdict, "changed": False}
+    result = play.run(refusal, node="spark-2", node_role="worker")
+    assert (result["failed"], result["cause_known"], result["first_failure"]["node"]) == (True, is_known, "spark-2")
+    (failure,) = head.gather(vllm_serve.EVIDENCE, 1)["spark-2"]["failures"]
+    assert failure == result["first_failure"] and failure["cause"] == refusal["msg"]
+
+
 def test_an_unreachable_head_is_published(play):
     with pytest.raises(AnsibleConnectionFailure):
         play.run(AnsibleConnectionFailure("no route"))
