@@ -215,7 +215,7 @@ class ActionModule(ActionBase):
         if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
             return node_logs.log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
         # A rank that ended here may be the cause of the other node's failure or its consequence. The evidence of all nodes decides that.
-        return self._ranks.trouble(snapshot["processes"]) or error
+        return self._ranks.trouble(snapshot["processes"], self._log.line) or error
 
     def _last_look(self, options: dict[str, t.Any]) -> node_logs.NodeSnapshot | None:
         """Read the end of this node's logs, including the kernel's. Return the snapshot, None without one."""
@@ -409,7 +409,7 @@ class ActionModule(ActionBase):
             raise node_logs.engine_trouble(self._node, self._what, engine, log.diagnosis)
         if log.is_fatal():
             raise node_logs.log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.worst(), engine["log_path"])
-        ended = self._ranks.trouble(snapshot["processes"])
+        ended = self._ranks.trouble(snapshot["processes"], log.line)
         if ended:
             raise ended
 

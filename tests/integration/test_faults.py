@@ -456,7 +456,7 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
             lab.run(host, "rm", "-rf", mortal)
     assert "gb10-lab/tiny" in models[0]
     # The engine's last message contains its name of a request of /v1/completions.
-    fault.answered(played, f"the engine on {HEAD}", "no kernel for the first completion, cmpl-", where=HEAD)
+    fault.answered(played, HEAD, "no kernel for the first completion, cmpl-", where=HEAD)
     fault.gathered(played, HEAD, WORKER)
     log = (played.logs / HEAD / "engine.log").read_text(encoding="utf-8")
     started, requested, died = (log.index(words) for words in ("Application startup complete", '"POST /v1/completions', "EngineCore encountered a fatal error"))

@@ -98,6 +98,11 @@ class NodeLogs:
         named = (diagnosis for diagnosis in self._diagnoses() if diagnosis.fatal and diagnosis.fatal.signature.names_cause)
         return next(named, self.diagnosis)
 
+    @property
+    def line(self) -> str:
+        """The line that says why the engine fails, as short as a message needs it; empty without one."""
+        return textwrap.shorten(self.worst().line, LINE_LENGTH, placeholder=" …")
+
     def is_fatal(self) -> bool:
         """Return whether the engine cannot serve. The line that names the cause may follow its echo, so a suspicion is judged at the next poll."""
         suspected_before, self._suspected = self._suspected, self.worst().fatal is not None

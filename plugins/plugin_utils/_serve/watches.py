@@ -85,8 +85,8 @@ class RankWatch:
         self._known: dict[tuple[int, int], t.Mapping[str, t.Any]] = {}
         self._last: set[tuple[int, int]] = set()
 
-    def trouble(self, processes: Processes) -> ClusterError | None:
-        """Return the error for a rank that has ended, None while all live."""
+    def trouble(self, processes: Processes, line: str = "") -> ClusterError | None:
+        """Return the error for a rank that has ended, None while all live. ``line`` is the line of this node's logs that says why, empty without one."""
         alive = {(process["pid"], process["start_ticks"]): process for process in processes if process["state"] != "ended"}
         gone = [process for key, process in self._known.items() if key not in alive]
         ranks = {key for key, process in alive.items() if process["kind"] in (classify.RANK, classify.ENGINE_CORE)}
@@ -95,7 +95,8 @@ class RankWatch:
         if not gone:
             return None
         return ClusterError(
-            f"ended on {self._node} while the engine started: {'; '.join(sorted(process['text'] for process in gone))}",
+            f"ended on {self._node} while the engine started: {'; '.join(sorted(process['text'] for process in gone))}"
+            + (f": {line}" if line else ""),
             remedy=f"When no line says why, a person or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
             reason=CORE_ENDED if any(process["kind"] == classify.ENGINE_CORE for process in gone) else RANK_ENDED,
         )

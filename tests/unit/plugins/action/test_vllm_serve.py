@@ -16,6 +16,7 @@ from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.cluster.plugins.action import vllm_serve
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import token_question
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
@@ -587,6 +588,16 @@ def test_a_rank_that_is_killed_is_named_by_the_next_poll(play):
     result = on_worker(play, there, there, there, snapshot())
     assert result["msg"] == "ended on spark-2 while the engine started: ray::RayWorkerProc.run (pid 1104)"
     assert (result["reason"], result["cause_known"], result["first_failure"]["node"]) == ("rank ended", True, "spark-2")
+
+
+def test_a_core_that_ended_is_named_with_the_line_that_says_why(play):
+    """A line that no signature knows does not end the wait, and its process may end before the front end does."""
+    core = {**RANK_PROCESS, "kind": classify.ENGINE_CORE, "text": "VLLM::EngineCore (pid 275)"}
+    there = snapshot(processes=[core])
+    line = "(EngineCore pid=275) ERROR 11-26 18:00:40 [core.py:1512] RuntimeError: no kernel for the first completion, cmpl-a69420e8"
+    result = play.run(STARTED, there, there, there, snapshot(log_lines=[line]))
+    assert result["msg"] == f"ended on spark-1 while the engine started: VLLM::EngineCore (pid 275): {line}"
+    assert (result["reason"], result["cause_known"]) == ("core ended", True) and line in result["first_failure"]["cause"]
 
 
 def test_ranks_of_the_engine_before_may_end_until_the_head_has_begun(play):
