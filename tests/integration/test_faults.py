@@ -230,7 +230,7 @@ def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, faul
 
 def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fault: Fault) -> None:
     """Whether the engine serves is unknown, so it is left alone, with the rank on the other node."""
-    played, cut_at = play_losing_ssh(lab, TO_PROOF, HEAD)
+    played, cut_at = play_losing_ssh(lab, "engine : Inspect the ranks", HEAD)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"
     kept = "Whether the engine that served before this play still serves is unknown, so nothing was stopped."
