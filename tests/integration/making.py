@@ -237,7 +237,7 @@ def busy(lab: Lab, endpoint: str, requests: int = 4) -> t.Iterator[None]:
 def lose_ssh(lab: Lab, host: str) -> None:
     """Refuse new ssh connections to a node, and end the existing ones."""
     lab.run(host, "systemctl", "stop", "ssh")
-    lab.run(host, "pkill", "--full", "^sshd: spark", check=False)
+    lab.run(host, "pkill", "--full", "^sshd(-session)?: spark", check=False)
 
 
 def play_losing_ssh(lab: Lab, text: str, host: str, playbook: str = "nemotron_tp2", **variables: t.Any) -> tuple[Play, float]:
