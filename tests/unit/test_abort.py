@@ -56,6 +56,11 @@ def test_what_may_be_foreign_is_left_alone(before, now, kept, text):
     assert verdict[0] is kept and text in verdict[1]
 
 
+def test_the_logs_are_named_when_the_head_is_not_reached():
+    verdict = lines(OLD, None, head={"__abort_dir": None, "__abort_logs": None}, why=None)
+    assert "Not reached any more, so what runs there is unknown: spark-1." in verdict[1]
+
+
 @pytest.mark.parametrize(
     ("before", "now", "known", "kept", "text"),
     [

@@ -160,6 +160,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     memory = {node: answer["memory"] for node, answer in answers.items() if (answer["memory"] or {}).get("verdict", "pass") != "pass"}
     first = next(iter(answers.values()))
     failure = f"The bring-up of cluster {first['cluster']} failed"
+    # A node that is not reached has none.
+    logs = f"Logs on this controller: {next((answer['directory'] for answer in answers.values() if answer['directory']), 'none')}"
     earliest = next((result["first_failure"] for result in map(_failed_result, answers.values()) if result.get("first_failure")), None)
     lines = [
         f"{failure}.",
@@ -169,6 +171,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
         *_not_stopped(running, answers),
         _end_text(answers, kept, bool(silent or running), run.check_mode),
         *([] if run.check_mode else failure_lines(memory)),
-        f"Logs on this controller: {first['directory']}",
+        logs,
     ]
-    return Outcome(lines=lines, failure=f"{failure}; see the lines above. Logs on this controller: {first['directory']}")
+    return Outcome(lines=lines, failure=f"{failure}; see the lines above. {logs}")
