@@ -19,6 +19,7 @@ import typing as t
 import pytest
 
 from .fault import BOTH, LEFT_BEHIND, PASSING, SECRETS, STATE, Fault, left_behind
+from .injecting import TO_SERVE
 from .lab import HEAD, WORKER, Lab, Once, Play, secret_file
 from .making import (
     BARE_IMAGE,
@@ -43,7 +44,6 @@ from .making import (
 
 #: Printed by a play when it reaches a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
-TO_SERVE = "engine : Start the engine and wait"
 TO_PROOF = "engine : Read each node's counters"
 
 #: An unused port of the nodes' loopback.

@@ -100,13 +100,18 @@ class NodeLogs:
 
     @property
     def line(self) -> str:
-        """The line that says why the engine fails, as short as a message needs it; empty without one."""
-        return textwrap.shorten(self.worst().line, LINE_LENGTH, placeholder=" …")
+        """The line that says why the engine fails, cut for a message; empty without one."""
+        return shown_line(self.worst())
 
     def is_fatal(self) -> bool:
         """Return whether the engine cannot serve. The line that names the cause may follow its echo, so a suspicion is judged at the next poll."""
         suspected_before, self._suspected = self._suspected, self.worst().fatal is not None
         return suspected_before and self._suspected
+
+
+def shown_line(diagnosis: Diagnosis) -> str:
+    """Return the line of a diagnosis, cut for a message; empty without one."""
+    return textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=" …")
 
 
 def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
@@ -129,7 +134,7 @@ def log_trouble(node: str, what: str, diagnosis: Diagnosis, log_path: str, hint:
     """Return a failure with the log's evidence: cause, line, remedy and the log's path. An engine that has ``ended`` cannot be left running."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
-    line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"
+    line = f": {shown_line(diagnosis)}" if diagnosis.line else "; its log names no error"
     known = f"{fatal.signature.remedy} " if fatal else ""
     where = f"The whole log is {log_path} on {node}." if log_path else f"See Ray's logs in the container on {node}, which the play brings here."
     matches = [*([fatal] if fatal else []), *diagnosis.warnings]
