@@ -280,16 +280,16 @@ def test_image_without_ray(lab: Lab, no_cluster: None, fault: Fault) -> None:
 
 
 def test_ray_versions_differ(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """The worker's image really contains another Ray, but its labels name the same recipe."""
+    """The worker's image really contains another Ray, but its labels name the same recipe, and each node makes its own image."""
     for version, tag in (("2.59.0", "users/other-ray:1"), ("2.60.0", "users/kept:1")):
         assert lab.play(tags="image", gb10_ray_version=version).rc == 0
         lab.run(WORKER, "docker", "tag", IMAGE, tag)
     relabel(lab, "users/other-ray:1", "users/kept:1", IMAGE)
     try:
-        played = lab.play()
+        played = lab.play(gb10_image_copy="never")
         fault.answered(played, "2.59.0", WORKER, where=WORKER)
         fault.left()
-        alone = lab.play(tags="ray")
+        alone = lab.play(tags="ray", gb10_image_copy="never")
         fault.answered(alone, "2.59.0", WORKER, where=WORKER)
         fault.gathered(alone, HEAD, WORKER)
         fault.left(stopped=BOTH)
@@ -309,10 +309,10 @@ def test_python_patch_versions_differ(lab: Lab, no_cluster: None, fault: Fault) 
     recipe = f"FROM {IMAGE}\nRUN {json.dumps(['python3', '-c', program])}\n"
     build(lab, recipe, IMAGE)
     try:
-        played = lab.play()
+        played = lab.play(gb10_image_copy="never")
         fault.answered(played, "3.11.1", WORKER, where=WORKER)
         fault.left()
-        alone = lab.play(tags="ray")
+        alone = lab.play(tags="ray", gb10_image_copy="never")
         fault.answered(alone, "3.11.1", WORKER, where=WORKER)
         fault.left()
     finally:
@@ -543,7 +543,7 @@ def test_ctrl_c_on_the_way_up(lab: Lab, no_cluster: None, fault: Fault, name: st
 
 
 def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """Nodes without the node image. A variable that only changes pip's logs makes the build step miss every cache."""
+    """Nodes that build the node image themselves. A variable that only changes pip's logs makes the build step miss every cache."""
     fault.row.fault = "Ctrl-C while the image is built"
     for host in (HEAD, WORKER):
         lab.run(host, "docker", "tag", IMAGE, "users/kept:1")
@@ -552,7 +552,7 @@ def test_ctrl_c_while_the_image_is_built(lab: Lab, no_cluster: None, fault: Faul
     try:
         settings = build_settings(PIP_USER_AGENT_USER_DATA=f"lab{time.time_ns()}")
         building = begun(lab, "[-]-root-user-action=ignore")
-        fault.interrupted(lab.interrupt("image : Build the node image", when=building, gb10_build_pip_env=settings))
+        fault.interrupted(lab.interrupt("image : Build the node image", when=building, gb10_build_pip_env=settings, gb10_image_copy="never"))
         fault.left_running()
         assert fault.row.left == "nothing of ours"
         # The build may have completed by itself. Then the image has another recipe, and the next run does not use it.

@@ -15,13 +15,14 @@ import os
 import sys
 import traceback
 import typing as t
+from pathlib import Path
 
 # Imported here so that no run has to.
 import ansible.cli
 import ansible.executor.playbook_executor
 import ansible.executor.task_queue_manager  # noqa: F401
 from ansible.cli import adhoc, playbook
-from ansible.plugins.loader import action_loader, init_plugin_loader
+from ansible.plugins.loader import action_loader, callback_loader, connection_loader, init_plugin_loader, strategy_loader
 
 PROGRAMS = {"adhoc": adhoc.main, "playbook": playbook.main}
 #: The action plugins that most runs use, and that import most of what all others do.
@@ -33,6 +34,12 @@ def prepare() -> None:
     init_plugin_loader()
     for name in PRELOADED:
         action_loader.get(name, class_only=True)
+    connection_loader.get("local", class_only=True)
+    strategy_loader.get("linear", class_only=True)
+    for path in callback_loader.all(path_only=True):
+        # As it is imported, tree reads where a run wants its results.
+        if Path(path).stem != "tree":
+            callback_loader.get(Path(path).stem, class_only=True)
     ansible.cli.init_plugin_loader = lambda _paths: None
 
 
