@@ -87,7 +87,7 @@ lint units galaxy-build docs commands inputs parsers awx preflight strangers lif
 	$(PARTS) $@
 
 sanity: venv
-	$(PARTS) sanity sanity-tests
+	$(PARTS) sanity sanity-rest
 
 sanity-next units-next play-next engine-next two-clusters: venv
 	$(PARTS) $@
