@@ -85,5 +85,6 @@ fi
 need_ensurepip "$python"
 echo "Making $directory with $("$python" --version) and what ${requirements[*]} name; this takes a few minutes once."
 "$python" -m venv --clear "$directory"
-"$directory/bin/python" -m pip install --quiet --disable-pip-version-check -r "${requirements[-1]}"
+# Python compiles what it imports; all the rest, most of it, needs no bytecode.
+"$directory/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check -r "${requirements[-1]}"
 echo "$wanted" >"$stamp"

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--share", default="1/1", metavar="I/N", help="of each N files of tests, run the I-th")
 
 
+@functools.cache
+def left_out(share: str) -> frozenset[Path]:
+    """Return the files of tests that are not in a share."""
+    number, shares = map(int, share.split("/"))
+    return frozenset(path for index, path in enumerate(sorted(HERE.rglob("test_*.py"))) if index % shares != number - 1)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    number, shares = map(int, config.getoption("--share").split("/"))
-    files = sorted(HERE.rglob("test_*.py"))
-    return collection_path in files and files.index(collection_path) % shares != number - 1 or None
+    return collection_path in left_out(config.getoption("--share")) or None

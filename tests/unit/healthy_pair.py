@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
 HEALTHY = json.loads((Path(__file__).parent / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))
 SCHEMA = json.loads(rule_table.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
+VALID = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 PROFILE = profiles.load("nemotron_3_super_tp2")
 RUN = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
 
@@ -67,7 +68,7 @@ def judged(
 ) -> dict[str, t.Any]:
     """Return the record of two nodes, judged against its schema."""
     record = judging.judge({"spark-1": first or asked(), "spark-2": other or second()}, profile or PROFILE, {**RUN, **run})
-    jsonschema.validate(record, SCHEMA)
+    VALID.validate(record)
     assert record["counts"]["pass"] + record["counts"]["not_judged"] <= 2 * len(record["matrix"])
     return record
 
