@@ -116,9 +116,13 @@ def socket_inodes(links: t.Iterable[str]) -> set[int]:
 def _inodes(root: str, pid: int) -> set[int]:
     """Return the inodes of a process's sockets; none when it is gone or may not be read."""
     folder = os.path.join(root, str(pid), "fd")
-    links: list[str] = []
+    names, links = [], []
     with contextlib.suppress(OSError):
-        links += (os.readlink(os.path.join(folder, name)) for name in os.listdir(folder))
+        names = os.listdir(folder)
+    for name in names:
+        # A file that was closed meanwhile hides none of the others.
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(os.path.join(folder, name)))
     return socket_inodes(links)
 
 

@@ -125,6 +125,15 @@ def test_answers_finds_own_socket_in_the_real_proc():
         assert [entry["pid"] for entry in listeners.listeners([port])] == [os.getpid()]
 
 
+def test_a_file_that_is_closed_meanwhile_hides_no_socket():
+    """The list of this process's files contains the one that the list is read from, which has a lower number than the socket here."""
+    lower = os.open(os.devnull, os.O_RDONLY)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        os.close(lower)
+        inode = os.fstat(server.fileno()).st_ino
+        assert listeners.holders([inode]) == {inode: {os.getpid()}}
+
+
 #: Connections as the kernel lists them: to a peer that answers, to one that has not since the same was sent six times, and one that is being opened.
 CONNECTIONS = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
