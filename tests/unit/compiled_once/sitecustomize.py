@@ -20,16 +20,13 @@ _compile = zipimport._compile_source
 
 def _compile_once(path: str, source: bytes) -> types.CodeType:
     kept = os.path.join(os.environ["COMPILED_ONCE"], importlib.util.source_hash(source).hex())
-    try:
-        with open(kept, "rb") as stream:
-            return marshal.load(stream)
-    except FileNotFoundError:
-        code = _compile(path, source)
-    partial = f"{kept}.{os.getpid()}"
-    with open(partial, "wb") as stream:
-        marshal.dump(code, stream)
-    os.replace(partial, kept)
-    return code
+    if not os.path.exists(kept):
+        partial = f"{kept}.{os.getpid()}"
+        with open(partial, "wb") as stream:
+            marshal.dump(_compile(path, source), stream)
+        os.replace(partial, kept)
+    with open(kept, "rb") as stream:
+        return marshal.load(stream)
 
 
 if "COMPILED_ONCE" in os.environ:
