@@ -65,6 +65,9 @@ def check_names(tree: Path, *, cwd: Path, env: t.Mapping[str, str]) -> None:
         missing = [name for name in names if not rendered.get(name)]
         if missing:
             sys.exit(f"FAILED in {cwd}: ansible-doc --type {kind} shows nothing for {', '.join(missing)}")
+        if kind == "role":
+            # The sanity test renders the documentation of every plugin, and of no role.
+            run(["ansible-doc", "--type", kind, *names], cwd=cwd, env=env)
         print(f"  {kind}: {', '.join(stems)}")
     playbooks = sorted(path.stem for path in (tree / "playbooks").glob("*.yml"))
     run(["ansible-playbook", "--syntax-check", "-i", "localhost,", *(f"{COLLECTION}.{name}" for name in playbooks)], cwd=cwd, env=env)
