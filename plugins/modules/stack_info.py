@@ -371,6 +371,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xm
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
 from ansible_collections.gb10.cluster.plugins.module_utils._http import Answer, ask, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import (
     TCP_ESTABLISHED,
     TCP_LISTEN,
@@ -559,7 +560,7 @@ class Look:
     def _open(self, pid: int) -> tuple[list[Connection] | None, list[str] | None]:
         """Return a process's own TCP sockets and its open RDMA devices, None for what cannot be seen."""
         try:
-            links = process_table.open_files(pid, self.proc)
+            links = listeners.open_files(pid, self.proc)
         except PermissionError:
             error = UnknownState(f"what process {pid} has open may not be seen", remedy=BECOME)
             for section in ("listens", "rdma"):

@@ -21,9 +21,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import COMMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import open_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_bytes, require_all_seen, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, read_bytes, require_all_seen, scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: A command line with this word requests the removal of the model that it names.

@@ -113,17 +113,26 @@ def socket_inodes(links: t.Iterable[str]) -> set[int]:
     return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
 
 
+def open_files(pid: int, root: str) -> list[str]:
+    """Return the open files of a process, as the links in ``/proc/PID/fd`` name them.
+
+    Raises PermissionError when they may not be read, FileNotFoundError or ProcessLookupError when the process is gone.
+    """
+    path = f"{root}/{pid}/fd"
+    links = []
+    for name in os.listdir(path):
+        try:
+            links.append(os.readlink(f"{path}/{name}"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # closed meanwhile
+    return links
+
+
 def _inodes(root: str, pid: int) -> set[int]:
     """Return the inodes of a process's sockets; none when it is gone or may not be read."""
-    folder = os.path.join(root, str(pid), "fd")
-    names, links = [], []
     with contextlib.suppress(OSError):
-        names = os.listdir(folder)
-    for name in names:
-        # A file that was closed meanwhile hides none of the others.
-        with contextlib.suppress(OSError):
-            links.append(os.readlink(os.path.join(folder, name)))
-    return socket_inodes(links)
+        return socket_inodes(open_files(pid, root))
+    return set()
 
 
 def holders(inodes: t.Collection[int], root: str = "/proc") -> dict[int, set[int]]:

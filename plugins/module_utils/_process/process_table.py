@@ -125,21 +125,6 @@ def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
         return stream.read(limit)
 
 
-def open_files(pid: int, root: str) -> list[str]:
-    """Return the open files of a process, as the links in ``/proc/PID/fd`` name them.
-
-    Raises PermissionError when they may not be read, FileNotFoundError or ProcessLookupError when the process is gone.
-    """
-    path = f"{root}/{pid}/fd"
-    links = []
-    for name in os.listdir(path):
-        try:
-            links.append(os.readlink(f"{path}/{name}"))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # closed meanwhile
-    return links
-
-
 def read_stat(pid: int, root: str = "/proc") -> Stat | None:
     """Return the kernel's state of one process, None when there is none with this pid. Raises PermissionError when it is hidden."""
     try:

@@ -18,13 +18,13 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import open_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import (
     GONE,
     READ_LIMIT,
     Process,
     Scan,
-    open_files,
     read_bytes,
     user_name,
 )

@@ -249,7 +249,7 @@ def test_what_may_not_be_read_is_null_with_a_line(call, tree, monkeypatch):
         raise PermissionError(13, "Permission denied", "x")
 
     tree.process(7, 1, ["vllm", "serve", "m", "--port", "8000"], listens=[("0.0.0.0", 8000)])
-    monkeypatch.setattr(stack_info.process_table, "open_files", refuse)
+    monkeypatch.setattr(stack_info.listeners, "open_files", refuse)
     monkeypatch.setattr(stack_info.installed.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
     monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._process.live_env.live_environment", refuse)
     result = call(tree.root)
@@ -267,7 +267,7 @@ def test_a_process_that_ends_meanwhile_is_left_out(call, tree, monkeypatch):
     def gone(*_arguments):
         raise FileNotFoundError(2, "gone")
 
-    monkeypatch.setattr(stack_info.process_table, "open_files", gone)
+    monkeypatch.setattr(stack_info.listeners, "open_files", gone)
     result = call(tree.root)
     assert result["processes"] == [] and [error["section"] for error in result["errors"]] == ["gpu_mib"]
 
