@@ -11,7 +11,7 @@ short_description: Manage a cluster's secrets on a node, as files that only root
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Creates the directory of a cluster's secrets, and in it the requested files C(ray_token) and C(api_key).
+  - Creates the directory of a cluster's secrets, and in it the requested files C(ray_token), C(recover_key) and C(api_key).
   - A generated secret stays. A given secret replaces another, but never an API key that a container of the cluster uses.
   - No secret is in a result, a difference or a message.
   - If O(secrets_dir) differs from the usual directory, a link there points to it. Through that link every module of the collection finds the secrets
@@ -42,12 +42,14 @@ options:
       - Secrets to generate with 43 random characters if the node has none, or an empty one.
     type: list
     elements: str
-    choices: [ray_token, api_key]
+    choices: [ray_token, recover_key, api_key]
     default: []
-  ray_token:
+  shared:
     description:
-      - The token of the cluster's Ray, for a node that did not generate it.
-    type: str
+      - Secrets for a node that did not generate them, by name. C(ray_token) is the token of the cluster's Ray, C(recover_key) the key with which the nodes
+        sign the state of their recovery for each other.
+    type: dict
+    default: {}
   api_key:
     description:
       - The API key to set for the cluster.
@@ -74,6 +76,11 @@ ray_token_digest:
   returned: success
   type: str
   sample: 0d1ce3d8c2a1f7a94c9b1f1f5b0d6a4d9e0d0f6b1c9d5e8a7f3b2c1d0e9f8a7b
+recover_key_digest:
+  description: SHA-256 of the recovery's key, for comparing nodes. Null if there is none.
+  returned: success
+  type: str
+  sample: 9e0d0f6b1c9d5e8a7f3b2c1d0e9f8a7b0d1ce3d8c2a1f7a94c9b1f1f5b0d6a4d
 """
 
 import hashlib
@@ -92,7 +99,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-NAMES = ("ray_token", "api_key")
+SHARED, NAMES = ("ray_token", "recover_key"), ("ray_token", "recover_key", "api_key")
 ALPHABET = string.ascii_letters + string.digits
 LENGTH = 43
 #: A file with only these bytes counts as empty.
@@ -186,7 +193,7 @@ def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     place = os.path.join(params["secrets_dir"], params["cluster_name"])
-    given = {name: params[name].encode() for name in NAMES if params[name]}
+    given = {name: text.encode() for name, text in {**params["shared"], "api_key": params["api_key"]}.items() if name in NAMES and text}
     try:
         current = {name: read(os.path.join(place, name)) for name in NAMES}
         elsewhere = os.path.normpath(params["secrets_dir"]) != SECRETS_DIR
@@ -209,7 +216,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "changed": bool(actions),
         "actions": actions,
         "msg": "; ".join(actions) or "the secrets are there",
-        "ray_token_digest": hashlib.sha256(current["ray_token"]).hexdigest() if current["ray_token"] is not None else None,
+        **{f"{name}_digest": hashlib.sha256(content).hexdigest() if (content := current[name]) is not None else None for name in SHARED},
         "diff": {"before": before, "after": {**before, **steps.changes()}},
     }
 
@@ -220,7 +227,7 @@ def main() -> None:
             "cluster_name": {"type": "str", "default": "gb10"},
             "secrets_dir": {"type": "path", "default": "/etc/gb10/secrets", "no_log": False},
             "make": {"type": "list", "elements": "str", "choices": list(NAMES), "default": [], "no_log": False},
-            "ray_token": {"type": "str", "no_log": True},
+            "shared": {"type": "dict", "default": {}, "no_log": True},
             "api_key": {"type": "str", "no_log": True},
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},

@@ -23,6 +23,10 @@ description:
     journal, and as RV(guard.said).
   - O(name=sweep) compares the node with the declared state, and sends one alert if something is wrong, again after O(sweep.repeat_hours), and when the problem
     is solved (C(gb10-sweep.timer), C(gb10-sweep.service)). The secret of a channel is in C(_sweep/NAME) below O(sweep.secrets_dir), never in an option.
+  - O(name=recover) looks at the engine every minute, on each of its nodes, and names an engine that died or hangs. With O(recover.act=restart), once the
+    evidence of all nodes has agreed three times, each node keeps evidence, stops its part, verifies its memory, and starts its part again through the unit of
+    O(name=engine) (C(gb10-recover-CLUSTER.timer) and C(.service)). The other nodes get its state as a signed answer (C(.socket) and C(@.service)), with the
+    key in C(CLUSTER/recover_key) below O(recover.secrets_dir). It never acts under a lock, a change of mode or a lease.
   - O(name=lease) ends a mode that exists for one command on the controller if its caller is silent for O(lease.lost_seconds), and at a reboot
     (C(gb10-lease.service)). To end it, the unit takes over the lock of the mode, stops the units of O(lease.clusters), waits for the node's memory, and starts
     the units of O(lease.restore). The module itself starts and stops no engine.
@@ -53,7 +57,7 @@ options:
     description:
       - The unit.
     type: str
-    choices: [engine, companions, guard, sweep, lease]
+    choices: [engine, companions, guard, sweep, recover, lease]
     required: true
   state:
     description:
@@ -71,7 +75,7 @@ options:
   specification:
     description:
       - The actions of an engine's or the companions' unit, as created by the roles P(gb10.cluster.engine#role) and P(gb10.cluster.companions#role).
-        Required with O(state=present) for both.
+        Required with O(state=present) for both, and for O(name=recover), which takes the nodes of its cluster from it.
       - For companions, C(companions) is a list of C(name), C(port), C(health_path), C(gpus), C(health_timeout) and C(stop_timeout).
     type: dict
   log_dir:
@@ -81,8 +85,8 @@ options:
     default: /var/log/gb10
   lock_id:
     description:
-      - With O(name=engine), the id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it writes, starts or removes
-        anything, the module verifies that the lock on this node still has this id. With an empty value nothing is checked.
+      - With O(name=engine) or O(name=recover), the id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it
+        writes, starts or removes anything, the module verifies that the lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
   guard:
@@ -278,6 +282,61 @@ options:
             not a change.
         type: bool
         default: false
+  recover:
+    description:
+      - Settings of the recovery of an engine.
+    type: dict
+    suboptions:
+      node:
+        description:
+          - Name of this node, as in O(specification). Required with O(state=present).
+        type: str
+      head:
+        description:
+          - Name of the head. Required with O(state=present).
+        type: str
+      act:
+        description:
+          - V(observe) names a fault, and what V(restart) would have done. V(restart) also does it.
+        type: str
+        choices: [observe, restart]
+        default: observe
+      pause:
+        description:
+          - A time and a reason, for which nothing is done, such as C(2h upgrading the switch). An existing pause with the same text stays as it began.
+            Empty for none.
+        type: str
+        default: ""
+      port:
+        description:
+          - Port of this node's fabric address at which the other nodes ask for its state.
+        type: int
+        default: 20302
+      secrets_dir:
+        description:
+          - Directory on the node for the secrets of clusters.
+        type: path
+        default: /etc/gb10/secrets
+      answers:
+        description:
+          - The known answers to ask for after a recovery, as O(gb10.cluster.engine_questions#module:checks).
+        type: list
+        elements: str
+        default: []
+      model:
+        description:
+          - The served name of the model to ask.
+        type: str
+      tolerance_mb:
+        description:
+          - How many MiB below the recorded value count as freed, as O(gb10.cluster.node_samples_info#module:tolerance_mb).
+        type: int
+        default: 4096
+      wait_timeout:
+        description:
+          - Seconds to wait for the memory, as O(gb10.cluster.node_samples_info#module:wait_timeout).
+        type: int
+        default: 180
   lease:
     description:
       - The lease.
@@ -562,6 +621,50 @@ sweep:
     last_alert: ""
     undelivered: {}
     error: ""
+recover:
+  description: The state of the recovery on the node afterwards, in check mode before.
+  returned: with O(name=recover)
+  type: dict
+  contains:
+    name:
+      description: The name of the timer.
+      type: str
+    installed:
+      description: Whether it exists.
+      type: bool
+    files:
+      description: Whether the directory of its files exists.
+      type: bool
+    enabled:
+      description: Whether systemd starts the timer at boot. Null if systemd does not report it.
+      type: bool
+    starting:
+      description: Whether the timer is starting, and does not run yet. Null if systemd does not report it.
+      type: bool
+    active:
+      description: Whether the timer runs. Null if systemd does not report it.
+      type: bool
+    failed:
+      description: Whether the last look found a problem, or failed itself. Null if systemd does not report it.
+      type: bool
+    problems:
+      description: What the last look reports, at most one text.
+      type: list
+      elements: str
+    line:
+      description: The last look, the last recovery and the remaining budget as a line. Empty on a worker without a problem.
+      type: str
+    error:
+      description: Why its state cannot be read. Empty if it can.
+      type: str
+  sample:
+    name: gb10-recover-gb10.timer
+    installed: true
+    active: true
+    failed: false
+    problems: []
+    line: "recovery: observe, well at 2026-11-24T02:10:00Z; budget left: 2 in 6 h, 3 in 24 h"
+    error: ""
 answers:
   description: Each channel's answer to the test, by its name. Empty for one that accepted it.
   returned: with O(sweep.test=true), not in check mode
@@ -636,13 +739,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._service import (
-    companions_service, engine_service, guard_service, lease_service, sweep_service,
+    companions_service, engine_service, guard_service, lease_service, recover_service, sweep_service,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install
 
 #: Each has ``work``, and ``NEEDS`` with the options that each of its states requires. Its own options are below its name.
 SERVICES: dict[str, t.Any] = {
-    "engine": engine_service, "companions": companions_service, "guard": guard_service, "sweep": sweep_service, "lease": lease_service,
+    "engine": engine_service, "companions": companions_service, "guard": guard_service, "sweep": sweep_service, "recover": recover_service,
+    "lease": lease_service,
 }  # fmt: skip
 
 
@@ -665,7 +769,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    own = {name: {"type": "dict", "apply_defaults": True, "options": SERVICES[name].OPTIONS} for name in ("guard", "sweep", "lease")}
+    own = {name: {"type": "dict", "apply_defaults": True, "options": SERVICES[name].OPTIONS} for name in ("guard", "sweep", "recover", "lease")}
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "choices": list(SERVICES), "required": True},

@@ -183,6 +183,9 @@ def owner(lab: Lab, host: str, port: int) -> str:
 def scan(lab: Lab) -> dict[tuple[str, str, int], str]:
     """The answers of all listening ports while the cluster serves, by (host, network, port)."""
     lab.up()
+    # The recovery answers where there is a unit.
+    played = lab.play("serve", gb10_unit="enabled")
+    assert played.rc == 0, played.failures
     places = [(host, network, address) for host, networks in ADDRESSES.items() for network, address in networks.items()]
     there = [((host, network, port), address) for host, network, address in places for port in asyncio.run(open_ports(address))]
     with concurrent.futures.ThreadPoolExecutor(max_workers=16) as pool:

@@ -52,7 +52,7 @@ GROUPS = {
     ),
     "serving": (
         "status", "mode", "single", "teardown", "protect", "guard", "sweep", "bench", "ladder", "prune", "awx_configure", "clients", "proof", "companions",
-        "lease", "unit", "upgrade", "uninstall",
+        "lease", "unit", "recover", "upgrade", "uninstall",
     ),
     "wrong": ("doctor", "explain", "postmortem", "calibrate", "symptoms"),
 }

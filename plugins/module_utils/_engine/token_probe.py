@@ -18,6 +18,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import command_line
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+#: Seconds between two readings of the counters of tokens.
+FLOW_SLEEP = 0.5
 
 
 class Asked(t.NamedTuple):
@@ -56,6 +60,13 @@ def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = 
     except UnknownState:
         return None
     return progress and progress._replace(fabric=fabric_of(sysfs_root))
+
+
+def flows(url: str, key: ApiKey | None, timeout: float, seconds: float) -> bool:
+    """Return whether an engine's own counters show tokens that flow now. While it has requests, they are read until they grow, at most ``seconds``."""
+    first = progress_of(url, key, timeout)
+    later = (progress_of(url, key, timeout) for _elapsed in clock(seconds, FLOW_SLEEP)) if first and first.running else ()
+    return any(progress.tokens > first.tokens for progress in later if progress and first)
 
 
 def length_of(url: str, key: ApiKey | None, timeout: float) -> int | None:

@@ -50,7 +50,7 @@ _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|vers
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
 _ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")
-_CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
+_OTHER_LOG = r"^(?:containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log|recover/\d{{8}}T\d{{6}}Z\.txt)$"
 
 #: The file of one image's contract, or of the proof that its container reaches the GPU, below the state directory's image-contracts. The group ``part``
 #: marks a file that was not written completely.
@@ -227,13 +227,13 @@ def logs(root: str, files: list[tuple[str, os.stat_result]], cluster: str, runs:
 
     A log of the collection may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
     """
-    of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
+    of_other = re.compile(_OTHER_LOG.format(cluster=re.escape(cluster)))
     newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in files) if match), default="")
     candidates, left = [], []
     for path, status in files:
         of_engine = _ENGINE_LOG.match(path)
         name = os.path.join(root, path)
-        if not stat.S_ISREG(status.st_mode) or not (of_engine or of_container.match(path)):
+        if not stat.S_ISREG(status.st_mode) or not (of_engine or of_other.match(path)):
             left.append(Left("file", name, "not ours"))
             continue
         age = age_of(status.st_mtime, now)

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
@@ -104,6 +105,18 @@ SERVICES = (
         read_by="status, mode, sweep, lease",
         leaves="nothing",
         look=unit_files.unit,
+        goes=True,
+    ),
+    Service(
+        key="recover",
+        main="_recover.recovering",
+        unit=lambda where: recover_files.unit_of(where.state_dir, where.cluster, where.etc_root),
+        page="recover",
+        does="names an engine that died or hangs on any node, and can take all nodes down and up again",
+        read_by="status, sweep",
+        leaves="its evidence below the log directory, until prune",
+        look=recover_files.look,
+        text=recover_files.text,
         goes=True,
     ),
     Service(

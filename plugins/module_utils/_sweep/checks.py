@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import Mute, greet
+from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
@@ -117,17 +118,21 @@ def _running(config: Config, seen: Entry, state: Entry, processes: list[Entry]) 
     seen["health"] = {"state": judged.state, "text": judged.text, "limit_s": probe.limit_s}
 
 
+def key_of(config: Config, cluster: str, state: Entry) -> api_key.ApiKey:
+    """Return the key of a live engine's API, an empty one without one. Raises :class:`ClusterError` for a file that cannot be read."""
+    path = os.path.join(config["secrets_dir"], cluster, "api_key")
+    return api_key.of(state, path if os.path.exists(path) else None, config["roots"]["proc_root"])
+
+
 def ask(config: Config, cluster: str, state: Entry) -> token_probe.Asked:
     """Request a token from a live engine, as the playbook status does. Raises :class:`ClusterError` when the engine refuses."""
     url, stage = engine_state.base_url(state["api_address"], state["api_port"]), engine_log.log_stage(state["log_path"])
     api = token_probe.api_of(url, ANSWER_SECONDS, stage.name if stage else "")
     if api != health.ANSWERS:
         return token_probe.Asked(api, None, None)
-    key_file = os.path.join(config["secrets_dir"], cluster, "api_key")
-    key = api_key.of(state, key_file if os.path.exists(key_file) else None, config["roots"]["proc_root"])
     note = os.path.join(config["state_dir"], cluster, "no-progress.json")
     fabric = token_probe.fabric_root(state["argv"], config["roots"]["sysfs_root"])
-    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], fabric, state["run_id"], note)
+    return token_probe.ask(url, None, key_of(config, cluster, state), ANSWER_SECONDS, config["token_s"], fabric, state["run_id"], note)
 
 
 def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
@@ -192,10 +197,12 @@ def see(config: Config) -> judging.Seen:
         seen["mode_error"] = text_of(error)
     try:
         seen["locks"] = locks(config["state_dir"])
+        states = {name: recoveries.read(config["state_dir"], name) for name in files.names(config["state_dir"])}
+        seen["asked"] = [_entry(f"recovery of {name}", False, text) for name, state in states.items() if (text := recoveries.problem(state))]
         seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])
     except (ClusterError, OSError) as error:
         errors.append(f"the engines of this node are unknown: {text_of(error)}")
-    seen["asked"] = [companion(settings) for settings in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
+    seen["asked"] += [companion(settings) for settings in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
     try:
         tls = _http.trusting(config["ca_file"])
         seen["asked"] += [endpoint(settings, tls) for settings in config["endpoints"]]

@@ -85,10 +85,10 @@ class Unit(t.NamedTuple):
         return {path: text for path, text in texts.items() if text is not None}
 
     def state(self, timeout: float) -> ask.State:
-        """Return its state; it failed where one of its unit files did. systemd is not asked about a missing unit."""
+        """Return its state; it failed where one of its unit files did. systemd is not asked about a missing unit, and not about a template."""
         if not os.path.lexists(self.path):
             return ask.State()
-        states = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name))
+        states = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name and "@." not in name))
         failed = [state.failed for state in states]
         return states[0]._replace(failed=None if None in failed else any(failed))
 

@@ -19,12 +19,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 SCHEMA = 1
 FILE = "specification.json"
 
-#: The modules that a step may run, and those that the program itself runs. All of them are packed into the program.
+#: The modules that a step may run, and those that the programs themselves run. All of them are packed into the program.
 STEP_MODULES = (
     "cuda_zombie_check", "node_container", "node_container_info", "node_samples_info", "node_service", "page_cache_drop", "ray_cluster", "vllm_serve",
     "vllm_serve_info",
 )  # fmt: skip
-MODULES = (*STEP_MODULES, "cluster_lock")
+MODULES = (*STEP_MODULES, "cluster_lock", "engine_questions", "node_logs")
 
 #: The steps of a start, in this order, and of a stop. Role and executor decide which of them a specification has. ``memory``, ``meet`` and
 #: ``join`` run no module.

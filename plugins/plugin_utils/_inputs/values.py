@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import budget
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import ENV, SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import looks_secret, off_fabric, per_host_env
@@ -89,6 +90,8 @@ CLUSTER_WIDE = (
     "gb10_ray_port",
     "gb10_ray_port_range",
     "gb10_ray_version",
+    "gb10_recover",
+    "gb10_recover_pause",
     "gb10_serve_arguments",
     "gb10_signature_dirs",
     "gb10_tenants",
@@ -119,8 +122,8 @@ SECRET_PATH = Form(
     "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
 )
 PORT = whole(1024, 65535, "input.port")
-#: Images are copied through the next port.
-COPY_PORT = whole(1024, 65534, "input.port")
+#: Images are copied through the next port, and the nodes' recoveries answer at the one after it.
+COPY_PORT = whole(1024, 65533, "input.port")
 
 #: Setting → the form of its value. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
@@ -175,6 +178,7 @@ FORMS: dict[str, Form] = {
     "gb10_protect_measures": Form("input.format", are_measures, f"some of {', '.join(measures.NAMES)}, with commas between them"),
     "gb10_rdma_devices": Form("input.format", like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_records_dir": Form("input.path", is_own_place, "the absolute path of a directory on the controller"),
+    "gb10_recover_pause": Form("input.format", lambda text: not text or budget.PAUSE.match(text), budget.EXPECTED),
     "gb10_serve_timeout": whole(30),
     "gb10_stall_seconds": whole(1),
     "gb10_sweep_ca_file": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
@@ -217,9 +221,9 @@ def _quoted(value: t.Any) -> str:
 
 
 def _ports_of(values: Values) -> dict[str, int]:
-    """Return the ports of these settings, and the one that follows from gb10_copy_port."""
+    """Return the ports of these settings, and those that follow from gb10_copy_port."""
     ports = {name: value for name, value in values.items() if form_of(name) in (PORT, COPY_PORT)}
-    return ports | ({"gb10_copy_port + 1": ports["gb10_copy_port"] + 1} if "gb10_copy_port" in ports else {})
+    return ports | ({f"gb10_copy_port + {more}": ports["gb10_copy_port"] + more for more in (1, 2)} if "gb10_copy_port" in ports else {})
 
 
 def _ports(values: Values) -> Problems:

@@ -29,7 +29,7 @@ def call(tmp_path, monkeypatch):
 
     def call(check=False, container=None, **params):
         containers.update(head={"Name": f"/{container}"} if container else None)
-        defaults = {"cluster_name": "c", "secrets_dir": str(tmp_path / "s"), "make": [], "ray_token": None, "api_key": None}
+        defaults = {"cluster_name": "c", "secrets_dir": str(tmp_path / "s"), "make": [], "shared": {}, "api_key": None}
         module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=check)
         return cluster_secrets.work(module)
 
@@ -51,7 +51,7 @@ def test_what_is_made_stays(call, tmp_path):
 
 def test_check_mode_makes_nothing(call, tmp_path):
     result = call(check=True, make=BOTH)
-    assert result["changed"] and len(result["actions"]) == 4 and result["ray_token_digest"] is None
+    assert result["changed"] and len(result["actions"]) == 4 and result["ray_token_digest"] is result["recover_key_digest"] is None
     assert result["diff"]["after"]["ray_token"] == "made" and not (tmp_path / "s").exists()
 
 
@@ -63,9 +63,17 @@ def test_a_key_that_is_given_is_written_for_its_owner_alone(call, tmp_path):
 
 def test_a_token_that_is_given_replaces_another(call, tmp_path):
     call(make=["ray_token"])
-    result = call(ray_token="theHeads")
+    result = call(shared={"ray_token": "theHeads", "recover_key": "", "other": "x"})
     assert result["actions"] == [f"write {tmp_path}/s/c/ray_token"] and (tmp_path / "s/c/ray_token").read_text() == "theHeads"
-    assert not call(ray_token="theHeads")["changed"]
+    assert not call(shared={"ray_token": "theHeads", "recover_key": "", "other": "x"})["changed"]
+
+
+def test_the_key_of_the_recovery_is_made_once_and_compared_by_its_digest(call, tmp_path):
+    made = call(make=["recover_key"])
+    text = (tmp_path / "s/c/recover_key").read_text()
+    assert made["recover_key_digest"] == hashlib.sha256(text.encode()).hexdigest() and made["ray_token_digest"] is None and len(text) == 43
+    given = call(shared={"recover_key": "theHeads"})
+    assert given["recover_key_digest"] == hashlib.sha256(b"theHeads").hexdigest() and given["actions"] == [f"write {tmp_path}/s/c/recover_key"]
 
 
 def test_a_mode_that_others_may_read_is_not_mended_unasked(call, tmp_path):

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.modules import node_service
 
 
 def params(name: str, state: str, **more: t.Any) -> dict[str, t.Any]:
-    return {"name": name, "state": state, "specification": None, "start_timeout": 300, "guard": {}, "sweep": {"start_timeout": 3600}, "lease": {}, **more}
+    return {"name": name, "state": state, "specification": None, "start_timeout": 300, "guard": {}, "sweep": {"start_timeout": 3600}, "recover": {}, "lease": {}, **more}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ def params(name: str, state: str, **more: t.Any) -> dict[str, t.Any]:
         ("guard", "renewed", "state is renewed, expected present, absent, serving with name=guard"),
         ("engine", "present", "missing with name=engine: specification"),
         ("sweep", "present", "missing with name=sweep: sweep.node"),
+        ("recover", "present", "missing with name=recover: specification, recover.node, recover.head"),
+        ("recover", "kept", "state is kept, expected present, absent with name=recover"),
         ("lease", "present", "missing with name=lease: lease.lease_id, lease.holder, lease.mode, lease.clusters"),
         ("lease", "given_up", "missing with name=lease: lease.lease_id"),
     ],

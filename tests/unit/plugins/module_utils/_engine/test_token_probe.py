@@ -233,3 +233,28 @@ def test_a_note_that_a_full_disk_refuses_ends_no_look(api, tmp_path, monkeypatch
 
     monkeypatch.setattr(token_probe.files, "write_json", full)
     assert token_probe.ask(api.url, "m", "", 5, 5, "", RUN, str(tmp_path / "no-progress.json")).progress["grew"] is False
+
+
+@pytest.mark.parametrize(
+    ("running", "tokens", "flow"),
+    [
+        (1, [100.0, 101.0], True),
+        (1, [100.0, 100.0, 100.0, 107.0], True),
+        (1, [100.0], False),
+        (1, [100.0, 90.0], False),
+        # Without a request nothing is waited for.
+        (0, [100.0, 101.0], False),
+    ],
+)
+def test_tokens_that_flow_are_seen_by_the_engines_own_counters(api, monkeypatch, running, tokens, flow):
+    monkeypatch.setattr(token_probe, "FLOW_SLEEP", 0.01)
+    left = list(tokens)
+    api.figures = lambda _now: f"vllm:num_requests_running{{}} {running}\nvllm:generation_tokens_total{{}} {left.pop(0) if len(left) > 1 else left[0]}\n"
+    assert token_probe.flows(api.url, None, 5, 0.1) is flow
+
+
+def test_metrics_that_cannot_be_read_are_no_flow(api, monkeypatch):
+    monkeypatch.setattr(token_probe, "FLOW_SLEEP", 0.01)
+    api.metrics = 401
+    assert not token_probe.flows(api.url, None, 5, 0.05)
+    assert not token_probe.flows("http://127.0.0.1:9", None, 1, 0.05)

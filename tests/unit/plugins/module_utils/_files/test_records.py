@@ -173,7 +173,7 @@ def sent_program(place: str, word: str) -> None:
 
 
 def secret(place: str, word: str) -> None:
-    params = {"cluster_name": "c", "secrets_dir": place, "make": [], "ray_token": word, "api_key": None}
+    params = {"cluster_name": "c", "secrets_dir": place, "make": [], "shared": {"ray_token": word}, "api_key": None}
     cluster_secrets.work(t.cast(t.Any, types.SimpleNamespace(params=params, check_mode=False)))
 
 

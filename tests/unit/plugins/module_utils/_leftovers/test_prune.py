@@ -234,6 +234,9 @@ def logs(tmp_path):
         "containers/gb10-gb10-head-0123456789ab.log": 1,
         "containers/gb10-other-head-0123456789ab.log": 30,
         "engine/notes.txt": 30,
+        "recover/20261101T010000Z.txt": 30,
+        "recover/20261120T010000Z.txt": 1,
+        "recover/notes.txt": 30,
         f"{OLD}.log": 30,
     }
     for path, days in files.items():
@@ -250,8 +253,9 @@ def judge_logs(root, runs=(), days=14):
 
 def test_old_own_logs_may_go_and_nothing_else(logs):
     candidates, left = judge_logs(logs)
-    assert sorted(candidates) == ["containers/gb10-gb10-worker-0123456789ab.log", f"engine/{OLD}.log", f"engine/{OLD}.log.1"]
-    assert sorted(left) == [f"{OLD}.log", "containers/gb10-other-head-0123456789ab.log", "engine/notes.txt"]
+    gone = ["containers/gb10-gb10-worker-0123456789ab.log", f"engine/{OLD}.log", f"engine/{OLD}.log.1", "recover/20261101T010000Z.txt"]
+    assert sorted(candidates) == gone
+    assert sorted(left) == [f"{OLD}.log", "containers/gb10-other-head-0123456789ab.log", "engine/notes.txt", "recover/notes.txt"]
 
 
 def test_a_log_of_exactly_that_age_may_go_and_gives_back_what_it_takes_on_disk(logs):

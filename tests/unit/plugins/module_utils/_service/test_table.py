@@ -63,7 +63,10 @@ def test_each_unit_has_a_name_and_a_place_of_its_own():
     assert len({row.folder for row in made}) == len({row.key for row in table.SERVICES}) == len(made)
     assert {path for unit in made for path in unit.paths} == {
         f"/etc/systemd/system/gb10-{name}"
-        for name in ("companions.service", "engine-CLUSTER.service", "guard.service", "lease.service", "sweep.service", "sweep.timer")
+        for name in (
+            "companions.service", "engine-CLUSTER.service", "guard.service", "lease.service", "recover-CLUSTER.service", "recover-CLUSTER.socket",
+            "recover-CLUSTER.timer", "recover-CLUSTER@.service", "sweep.service", "sweep.timer",
+        )  # fmt: skip
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
@@ -156,3 +157,19 @@ def test_the_query_of_an_endpoint_is_sent_and_not_shown(monkeypatch: pytest.Monk
     seen = checks.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, checks._http.trusting())
     assert urls == ["https://x.lan/health?t=planted&u=1"]
     assert seen["text"] == "https://x.lan/health?...: status 503, expected 200 to 299"
+
+
+def test_what_a_recovery_reports_is_a_problem_of_its_cluster(config: dict[str, t.Any]):
+    config = {**config, "companions": [], "endpoints": [], "peers": [], "ca_file": ""}
+    for cluster, more in (("gb10", {"kind": "fault", "text": "halted; look 1 of 3"}), ("other", {"kind": "well", "text": "a token"})):
+        path = Path(recoveries.path_of(config["state_dir"], cluster))
+        path.parent.mkdir(parents=True)
+        recoveries.DOCUMENT.write(str(path), {**{key: kind() for key, kind in recoveries.KEYS.items()}, **more})
+    assert checks.see(config)["asked"] == [{"id": "recovery of gb10", "well": False, "text": "halted; look 1 of 3", "silent": False}]
+    Path(recoveries.path_of(config["state_dir"], "gb10")).write_text("{", encoding="utf-8")
+    seen = checks.see(config)
+    assert seen["asked"] == [] and "state.json is not JSON" in seen["errors"][0]
+
+
+def test_without_a_file_there_is_no_key(config: dict[str, t.Any]):
+    assert checks.key_of(config, "gb10", dict(RUN)) and not checks.key_of(config, "other", dict(RUN))

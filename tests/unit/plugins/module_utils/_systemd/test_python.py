@@ -162,5 +162,5 @@ def test_this_machines_own_answers():
 def test_only_root_chooses_a_python_for_a_unit():
     """What runs at once, in a unit that ends with its play or beside the module itself, may run what the module runs in."""
     plugins = Path(__file__).resolve().parents[5] / "plugins"
-    at_once = {"image_copying.py", "lock_probe.py", "steps.py", "copy_source.py", "wheel_part.py", "python.py"}
+    at_once = {"image_copying.py", "keeping.py", "lock_probe.py", "steps.py", "copy_source.py", "wheel_part.py", "python.py"}
     assert {path.name for path in plugins.rglob("*.py") if "sys.executable" in path.read_text(encoding="utf-8")} == at_once
