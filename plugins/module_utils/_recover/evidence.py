@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import OFF, STARTING
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._recover.agreeing import FAILED, RUNNING
 from ansible_collections.gb10.cluster.plugins.module_utils._recover.budget import Moment
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
@@ -62,9 +63,9 @@ def kernel_lines(roots: t.Mapping[str, t.Any], known: t.Mapping[str, int]) -> tu
 def probe_of(config: t.Mapping[str, t.Any], cluster: str, engine: dict[str, t.Any], scale: float) -> health.Probe:
     """Return the result of a request to the head's live engine. Raises :class:`ClusterError` when it is refused.
 
-    Nothing is requested while tokens flow, or while a run works here: it would find a request that is not a user's.
+    Nothing is requested while tokens flow, or while another run works here: it would find a request that is not a user's.
     """
-    if locks := checks.locks(config["state_dir"]):
+    if locks := [lock for lock in checks.locks(config["state_dir"]) if recover_files.SERVICE not in lock["who"]]:
         return health.Probe(health.ANSWERS, False, withheld=f"the lock {locks[0]['name']} is held")
     url = engine_state.base_url(engine["api_address"], engine["api_port"])
     if token_probe.flows(url, checks.key_of(config, cluster, engine), checks.ANSWER_SECONDS, FLOW_SECONDS):

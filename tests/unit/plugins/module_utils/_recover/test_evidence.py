@@ -168,6 +168,10 @@ def test_nothing_is_requested_while_a_run_works_here(engine: Engine) -> None:
     probe = health.Probe(*evidence.look(CONFIG, given(), STATE, NOW)["own"]["probe"])
     assert probe == health.Probe(health.ANSWERS, False, withheld="the lock of cluster gb10 is held")
     assert engine.calls == [("/var/run/docker.sock", "gb10", "head")]
+    # The recovery's own lock is held while the head looks once more: only a token shows that the fault is over.
+    engine.locks = [{"name": "of cluster gb10", "who": "service gb10-recover-gb10.service on spark-1, process 7"}]
+    evidence.look(CONFIG, given(), STATE, NOW)
+    assert "token" in engine.calls
 
 
 def test_use_is_measured_between_two_looks(engine: Engine) -> None:

@@ -18,7 +18,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import exchange
 
 KEY = "k" * 43
-SAID = {"cluster": "gb10", "node": "spark-2", "age_s": 12.5, "state": {"phase": "locked", "own": {"unit": "running"}}}
+STATE = {**dict.fromkeys(exchange.SHARED, ""), "phase": "locked", "own": {"unit": "running"}}
+SAID = {"cluster": "gb10", "node": "spark-2", "age_s": 12.5, "state": STATE}
 
 
 class Peer:
@@ -92,10 +93,14 @@ def test_the_answer_of_another_node_or_cluster_is_refused(peer: Peer) -> None:
     for asked in ({"node": "spark-1"}, {"cluster": "other"}):
         with pytest.raises(UnknownState, match="answers as spark-2 of cluster gb10"):
             peer.ask(**asked)
+    for state in ({**STATE, "more": 1}, {"phase": "locked"}):
+        peer.reply = lambda line, state=state: exchange.answered(line, KEY, {**SAID, "state": state})
+        with pytest.raises(UnknownState, match="or as another version"):
+            peer.ask()
 
 
 def test_a_long_answer_a_slow_one_and_none_are_refused_in_time(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer.reply = lambda line: exchange.answered(line, KEY, {**SAID, "state": {"own": "x" * exchange.LIMIT}})
+    peer.reply = lambda line: exchange.answered(line, KEY, {**SAID, "state": {**STATE, "own": "x" * exchange.LIMIT}})
     with pytest.raises(UnknownState, match="no answer from"):
         peer.ask()
     monkeypatch.setattr(exchange, "SECONDS", 0.2)
