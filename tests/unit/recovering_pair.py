@@ -153,6 +153,8 @@ class Pair:
 
     def systemctl(self, argv: t.Sequence[str], seconds: float) -> ToolResult:
         what = " ".join(argv[1:])
+        # Beyond the limits of the unit's own steps.
+        assert seconds > 150
         self.calls[self.local.node].append(what)
         if (self.local.node, what) in self.on:
             self.on[self.local.node, what]()
@@ -164,13 +166,13 @@ class Pair:
         return recovering.Recovery(self.config[name], self.run(name), scale)
 
     def look(self, *names: str, seconds: float = 60.0, together: bool = True) -> dict[str, int]:
-        """Let nodes look, and return their exit codes. The time passes before. With ``together`` each sees the evidence of the same moment of the others."""
+        """Let nodes look, and return their exit codes. The time passes before. With ``together`` each sees what the others see and hold in the same moment."""
         self.now += seconds
         codes: dict[str, int] = {}
         for name in (names or self.nodes) if together else ():
             node = self.recovery(name)
             seen = self.seen(node.config, node.given, node.state, None)
-            node.publish(own=seen["own"], error=seen["error"], boot_id=BOOT, at_s=self.now)
+            node.publish(own=seen["own"], error=seen["error"], boot_id=BOOT, at_s=self.now, hold=node.hold(seen["own"]))
 
         def one(name: str) -> None:
             self.local.node = name

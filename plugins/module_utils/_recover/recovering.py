@@ -19,7 +19,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds, utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
-from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, STOPPING, UP, problem
+from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, STARTING, STOPPING, UP, problem
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import keeping, looking, recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import journal, record, specification, steps, text, unit_files
@@ -49,7 +49,6 @@ class Recovery(looking.Node):
                 self.end("it was interrupted. Run the doctor, then mode")
         if self.look():
             self.act()
-            self.look()
         return 1 if problem(self.state) else 0
 
     def act(self) -> None:
@@ -66,13 +65,17 @@ class Recovery(looking.Node):
         """Record a recovery that begins because of ``why``, or without it the outcome of the last one. Raises OSError."""
         *earlier, last = [*self.state["history"], *([{"why": why}] if why else [])]
         self.say(f"recovery: {outcome}")
-        self.publish(phase=phase, history=[*earlier, {**last, "boot_id": self.boot, "at_s": boot_seconds(), "at": utc_text(), "outcome": outcome}])
+        self.publish(
+            phase=phase,
+            text=f"recovery: {outcome}",
+            history=[*earlier, {**last, "boot_id": self.boot, "at_s": boot_seconds(), "at": utc_text(), "outcome": outcome}],
+        )
 
     def end(self, why: str) -> None:
         """Record why a recovery was put off, or why it left everything stopped, also for readers of the engine's unit. Raises OSError."""
         if self.state["phase"] in ("", LOCKED):
             self.say(f"put off: {why}")
-            self.publish(phase="")
+            self.publish(phase="", text=f"put off: {why}")
         else:
             self.publish(stopped=why)
             self.note(f"stopped: {why}", "")
@@ -151,6 +154,7 @@ class Recovery(looking.Node):
             results = self.step("engine_questions", options, ANSWER_SECONDS * len(checked) + MARGIN)["results"] if checked else []
             wrong = "; ".join(f"{result['check']}: {result['message']}" for result in results if result["verdict"] != "pass")
             self.note(f"runs again, but answers wrongly: {wrong}" if wrong else "runs again", UP)
+            self.publish(kind=FAULT if wrong else STARTING)
         except ClusterError as error:
             self.note(f"failed: {checks.text_of(error)}", UP)
 

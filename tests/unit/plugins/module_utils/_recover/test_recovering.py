@@ -18,7 +18,7 @@ from recovering_pair import BOOT, HEAD, UNIT, WORKER, Pair, entry
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import looking, recovering
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, text, unit_files
 
 #: What each node does in a recovery.
 OF_HEAD = [
@@ -45,8 +45,9 @@ def fault(pair: Pair, looks: int = 3) -> None:
 def test_three_looks_that_agree_take_all_down_and_up_again(pair: Pair) -> None:
     fault(pair, 2)
     assert pair.calls == {HEAD: [], WORKER: []}
-    pair.look()
+    assert pair.look() == {HEAD: 0, WORKER: 0}
     assert pair.calls == {HEAD: OF_HEAD, WORKER: OF_WORKER}
+    assert (pair.state(HEAD)["kind"], pair.state(HEAD)["text"], pair.state(HEAD)["phase"]) == ("starting", "recovery: runs again", "up")
     assert pair.look() == {HEAD: 0, WORKER: 0}
     for name in (HEAD, WORKER):
         state = pair.state(name)
@@ -80,9 +81,6 @@ def test_a_second_fault_waits_for_its_pause_and_a_third_for_its_budget(pair: Pai
     assert "the last recovery was" in pair.state(HEAD)["hold"]
     pair.look(seconds=150.0)
     pair.look(seconds=150.0)
-    # What held the other node in its last look holds for this one.
-    assert pair.calls[HEAD] == OF_HEAD
-    pair.look()
     assert pair.calls[HEAD] == OF_HEAD * 2
     for name in (HEAD, WORKER):
         pair.evidence[name] = entry(name, run=f"run-4-{name}")
@@ -143,12 +141,12 @@ def test_memory_that_does_not_come_back_leaves_all_down_and_says_what_to_type(pa
     assert f"start {UNIT}" not in pair.calls[HEAD] + pair.calls[WORKER]
     for name in (HEAD, WORKER):
         state = pair.state(name)
-        assert state["stopped"] == why and state["history"][-1]["outcome"] == f"stopped: {why}" and state["phase"] == "" and why in state["line"]
+        assert state["stopped"] == why and state["history"][-1]["outcome"] == f"stopped: {why}" and state["phase"] == ""
         noted = record.read(unit_files.of_engine(pair.state_dir(name), "gb10").folder)
         assert (noted["state"], noted["reason"], noted["boot_id"]) == ("failed", f"recovery: {why}", BOOT)
         pair.evidence[name] = entry(name, unit="off", why=f"{UNIT} failed", processes=[], probe=[])
     # It stays so until a person starts it.
-    assert pair.look() == {HEAD: 1, WORKER: 1} and pair.state(HEAD)["stopped"] == why
+    assert pair.look() == {HEAD: 1, WORKER: 1} and pair.state(HEAD)["stopped"] == why and why in pair.state(HEAD)["line"]
     pair.evidence = {name: entry(name, unit="starting", probe=[]) for name in (HEAD, WORKER)}
     assert pair.look() == {HEAD: 0, WORKER: 0} and pair.state(HEAD)["stopped"] == ""
 
@@ -190,7 +188,8 @@ def test_a_start_that_fails_may_be_tried_again(pair: Pair) -> None:
         )
     fault(pair)
     state = pair.state(HEAD)
-    assert state["history"][-1]["outcome"].startswith("failed: systemctl start") and state["stopped"] == "" and (state["kind"], state["count"]) == ("fault", 1)
+    assert state["history"][-1]["outcome"].startswith("failed: systemctl start") and state["stopped"] == ""
+    assert (state["kind"], state["phase"]) == ("fault", "up") and state["text"].startswith("recovery: failed: systemctl start")
     pair.fails.clear()
     pair.starts_anew()
     for _look in range(6):
@@ -210,6 +209,7 @@ def test_known_answers_are_asked_on_the_head(tmp_path: Path, monkeypatch: pytest
     fault(pair)
     assert pair.calls[HEAD] == [*OF_HEAD, "engine_questions"] and pair.calls[WORKER] == OF_WORKER
     assert pair.state(HEAD)["history"][-1]["outcome"].startswith(outcome) and pair.state(WORKER)["history"][-1]["outcome"] == "runs again"
+    assert (pair.state(HEAD)["kind"], pair.state(WORKER)["kind"]) == ("starting" if verdict == "pass" else "fault", "starting")
 
 
 def test_answers_that_cannot_be_asked_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +219,17 @@ def test_answers_that_cannot_be_asked_are_said(tmp_path: Path, monkeypatch: pyte
     pair.results[HEAD, "engine_questions"] = {"failed": True, "msg": "no live engine", "verdict": "block"}
     fault(pair)
     assert pair.state(HEAD)["history"][-1]["outcome"].startswith("failed: engine_questions: no live engine")
+
+
+def test_another_node_gets_the_time_that_its_steps_may_take(pair: Pair) -> None:
+    assert pair.recovery(HEAD).seconds == text.stop_seconds(pair.recovery(HEAD).given) + 5 + 60
+
+
+def test_what_held_a_node_in_its_last_look_holds_the_others(pair: Pair) -> None:
+    fault(pair, 2)
+    pair.recovery(WORKER).publish(hold="the lock of cluster gb10 is held by ada")
+    pair.look(HEAD)
+    assert pair.calls[HEAD] == [] and "spark-2: the lock of cluster gb10 is held by ada" in pair.state(HEAD)["text"]
 
 
 def test_a_single_node_recovers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +267,8 @@ def test_observe_says_what_restart_would_have_done(tmp_path: Path, monkeypatch: 
     pair.look()
     pair.look()
     fault(pair, 6)
-    text = "3 looks agree; restart would take all nodes down and up again, but spark-1: gb10_recover is observe; spark-2: gb10_recover is observe"
-    assert text in pair.state(HEAD)["text"] and pair.calls == {HEAD: [], WORKER: []} and pair.look() == {HEAD: 1, WORKER: 1}
+    said = "3 looks agree; restart would take all nodes down and up again, but spark-1: gb10_recover is observe; spark-2: gb10_recover is observe"
+    assert said in pair.state(HEAD)["text"] and pair.calls == {HEAD: [], WORKER: []} and pair.look() == {HEAD: 1, WORKER: 1}
 
 
 def test_a_jump_of_the_clock_changes_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
