@@ -574,7 +574,7 @@ cold_start:
       type: dict
       sample: {"weights": 529.8, "compile": 18.0, "graphs": 15.0, "warmup": 40.5, "first_token": 0.4, "ready": 702.1}
     compiled:
-      description: V(kept) if it used the compiled code of an earlier start, V(new) if it compiled anew. Empty if its log shows neither.
+      description: V(kept) if it used the compiled code of an earlier start, V(new) if it had to compile. Empty if its log shows neither.
       returned: always
       type: str
       sample: kept

@@ -32,7 +32,7 @@ TIMES = (
 #: Whether a start used the compiled code of an earlier one; empty where the log shows neither.
 KEPT, NEW = "kept", "new"
 _COMPILED = re.compile(r"(?P<new>Compiling a graph for |saved AOT compiled function )|Directly load (?:AOT compilation|the compiled graph)")
-WORDS = {KEPT: ", compile cache used", NEW: ", compiled anew", "": ""}
+WORDS = {KEPT: ", compile cache used", NEW: ", compile cache not used", "": ""}
 
 #: A start that took this many times its last one, and this many seconds longer, is slow.
 TIMES_LAST, LEAST_SECONDS = 1.5, 30.0
@@ -54,7 +54,7 @@ def problem_of(cold: t.Any) -> str:
 
 
 def of_log(lines: t.Iterable[str]) -> Cold:
-    """Return the ``seconds`` of the stages that the lines of an engine's log show, and whether its code was ``compiled`` anew.
+    """Return the ``seconds`` of the stages that the lines of an engine's log show, and where its ``compiled`` code came from.
 
     Ranks work at the same time, so the slowest counts. One process can report a stage twice, for the model and its drafter.
     """
@@ -101,7 +101,7 @@ def measured(cold: Cold, ready: float | None, stages: t.Mapping[str, float | Non
 def slow(cold: Cold) -> tuple[float, str] | None:
     """Return how many times its last one a slow start took, and the stage that explains at least half of it (else empty). None: it is not slow, or unknown.
 
-    A start that compiled anew is no slower than expected, unless the last one did, too.
+    A start that had to compile takes longer, so it is compared only with one that had to, too.
     """
     now, last = cold["seconds"], cold["last"].get("seconds", {})
     if not now.get(READY) or not last.get(READY) or cold["compiled"] not in (KEPT, cold["last"]["compiled"]):

@@ -20,8 +20,8 @@ KEEP = 32
 Start = dict[str, t.Any]
 
 #: The keys of every record, with their types. ``before_mb`` was available before the start, ``lowest_mb`` is the minimum during the start, and
-#: ``steady_mb`` was available after the first answer. ``context`` is the length in tokens (the rung). The head's have ``cold_start`` as well (:mod:`cold_starts`), unless an older version of
-#: the collection wrote them.
+#: ``steady_mb`` was available after the first answer. ``context`` is the length in tokens (the rung). The head's also have ``cold_start``
+#: (:mod:`cold_starts`), unless an older version of the collection wrote them.
 KEYS: dict[str, type] = {
     "image_id": str, "profile": str, "profile_digest": str, "driver": str, "kernel": str, "boot_id": str, "run_id": str, "recorded_at": str,
     "context": int, "total_mb": int, "before_mb": int, "lowest_mb": int, "steady_mb": int,

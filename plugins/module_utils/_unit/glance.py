@@ -20,8 +20,8 @@ Glance = dict[str, t.Any]
 
 #: The file name around the cluster's name.
 BEGIN, END = "glance-", ".json"
-#: The keys of a glance. ``state`` and ``reason`` are the unit's, ``token`` is empty before the first token and has ``seconds`` and ``at`` (UTC) after it. ``start`` is the text
-#: about its start, and is empty without a token.
+#: The keys of a glance. ``state`` and ``reason`` are the unit's, ``token`` is empty before the first token and has ``seconds`` and ``at`` (UTC) after it.
+#: ``start`` is the text about the engine's start, and is empty without a token.
 KEYS: dict[str, type] = {
     "cluster": str, "role": str, "state": str, "reason": str, "boot_id": str, "at": str, "model": str, "endpoint": str, "token": dict,
     "start": str,

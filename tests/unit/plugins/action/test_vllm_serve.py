@@ -58,7 +58,8 @@ SNAPSHOT = {
     "routes": None,
     "cold_start": None,
 }
-COLD = {"seconds": {"weights": 30.0}, "compiled": "new", "last": {"seconds": {"ready": 40.0}, "compiled": "new", "recorded_at": "T"}, "reported": {}, "error": ""}
+LAST = {"seconds": {"ready": 40.0}, "compiled": "new", "recorded_at": "T"}
+COLD = {"seconds": {"weights": 30.0}, "compiled": "new", "last": LAST, "reported": {}, "error": ""}
 STARTED = {
     "changed": True,
     "run_id": "r",
@@ -165,7 +166,7 @@ def test_ready_is_a_token(play):
     assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
     timed = {**COLD, "seconds": {"weights": 30.0, "ready": 42.2, "first_token": 0.4}}
     assert result["seen"] == {name: {**snapshot(**TOKEN), "cold_start": timed}[name] for name in vllm_serve.SEEN}
-    assert play.shown[-1] == "spark-1: start: 42 s (weights 30, first token 0), compiled anew; last: 40 s, compiled anew"
+    assert play.shown[-1] == "spark-1: start: 42 s (weights 30, first token 0), compile cache not used; last: 40 s, compile cache not used"
     assert play.shown[0].startswith("spark-1: starting, no process of the engine yet, 41.2 GiB available, 00:0")
     assert play.shown[1].startswith("spark-1: loading weights 1/2, no process of the engine yet, 41.2 GiB available, 00:0")
     assert play.board("spark-2", "worker").success().node == "spark-1"

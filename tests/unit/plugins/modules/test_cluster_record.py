@@ -47,7 +47,8 @@ def node(tmp_path, monkeypatch):
 
 
 def start(node, *, check_mode=False, **options):
-    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, "cold_start": None, **options}
+    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, "cold_start": None}
+    given.update(options)
     return call(node.state.parent, check_mode, start=given, proc_root=str(node.proc))
 
 

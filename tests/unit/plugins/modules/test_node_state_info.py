@@ -23,7 +23,7 @@ BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 GLANCE = {
     "cluster": "spark-1", "role": "head", "state": "running", "reason": "", "boot_id": BOOT, "at": "2026-11-24T02:09:12Z", "model": "tiny",
     "endpoint": "http://192.168.100.10:8000/v1", "token": {"seconds": 0.41, "at": "2026-11-24T02:09:12Z"},
-    "start": "start: 702 s (image 3, weights 606, compile 22, graphs 15, warmup 37, first token 1), compile cache used; last: 695 s; reported by an owner: 480 s",
+    "start": "start: 702 s (image 3, weights 606, compile 22, graphs 15, warmup 37, first token 1), compile cache used; last: 695 s; reported by x: 480 s",
 }  # fmt: skip
 
 

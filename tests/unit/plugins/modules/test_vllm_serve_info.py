@@ -179,7 +179,8 @@ def started(engine, tmp_path):
 
 def test_the_log_of_a_start_is_read_from_its_beginning_to_the_end_of_the_start(started):
     served = "(APIServer pid=1) INFO:     Application startup complete.\n"
-    assert started(LOADED.format("5.0") + served + LOADED.format("9.0")) == {"seconds": {"weights": 5.0}, "compiled": "", "last": {}, "reported": {}, "error": ""}
+    whole = {"seconds": {"weights": 5.0}, "compiled": "", "last": {}, "reported": {}, "error": ""}
+    assert started(LOADED.format("5.0") + served + LOADED.format("9.0")) == whole
     # What does not end yet, and what lies behind the largest start, is not read.
     long = "x" * 199 + "\n"
     assert started(long * 5 + LOADED.format("5.0") + long * (vllm_serve_info.START_BYTES // 200) + LOADED.format("9.0"))["seconds"] == {"weights": 5.0}

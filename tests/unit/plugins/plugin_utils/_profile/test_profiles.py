@@ -569,7 +569,8 @@ def variant(tmp_path, name="other", **fields):
 def test_a_variant_says_only_what_differs(tmp_path):
     switches = {"fast": {"description": "x", "evidence": [{"who": "me", "image": "i", "figures": "f"}]}}
     measured = [{"who": "me", "image": "i", "figures": "f"}]
-    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}, "speed": {"one": 9}, "start": {"ready": 9}})
+    reported = {"speed": {"one": 9}, "start": {"ready": 9}}
+    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}, **reported})
     path = variant(
         tmp_path,
         extends="drafted",
