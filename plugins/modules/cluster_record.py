@@ -87,6 +87,11 @@ options:
           - The lowest available memory in MiB during the engine's start
             (RV(gb10.cluster.vllm_serve#module:lowest_available_mb)). Without it, the memory available now.
         type: int
+      cold_start:
+        description:
+          - The seconds of the start by stage (RV(gb10.cluster.vllm_serve_info#module:cold_start)). The next start of the same image and profile is
+            compared with it.
+        type: dict
   proof:
     description:
       - The result of a run's proof.
@@ -272,7 +277,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes impor
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import path_of as note_path
-from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, cold_starts, proofs, starts
 
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
@@ -286,6 +291,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
         "context": {"type": "int", "required": True},
         "run_id": {"type": "str", "required": True},
         "lowest_mb": {"type": "int"},
+        "cold_start": {"type": "dict"},
     },
     "proof": {
         "run_id": {"type": "str", "required": True},
@@ -323,6 +329,9 @@ def image_of(params: Params) -> str:
 def record_start(params: Params, check_mode: bool) -> Result:
     """Record once how much of the node's memory a start took. Later figures depend on what its users do."""
     _module.require_least(params, {"context": 1, "tool_timeout": 1})
+    cold = {"cold_start": params["cold_start"]} if params["cold_start"] else {}
+    if cold and (problem := cold_starts.problem_of(params["cold_start"])):
+        raise ClusterError(f"start.cold_start: {problem}", remedy="Pass it as vllm_serve returns it.", reason="input")
     roots, path = params["roots"], starts.FILE.path_of(params["state_dir"], params["cluster_name"])
     note = read_note(note_path(params["state_dir"], params["cluster_name"]))
     boot = boot_id(roots["proc_root"])
@@ -343,6 +352,7 @@ def record_start(params: Params, check_mode: bool) -> Result:
         "before_mb": int(note["available_mb"]),
         "lowest_mb": available if params["lowest_mb"] is None else min(available, params["lowest_mb"]),
         "steady_mb": available,
+        **cold,
     }
     known = starts.FILE.read(path)
     if earlier := next((start for start in known if start["run_id"] == record["run_id"]), None):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import typing as t
 
@@ -60,10 +61,14 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
     for host, (_profile, model) in SERVICES.items():
         (engine,) = played.stat("gb10_glance")[host]["engines"]
         assert (engine["cluster"], engine["state"]) == (host, "running") and engine["model"].endswith(model) and engine["token"]["seconds"] > 0
+        assert re.match(r"start: \d+ s \(.*weights \d+, warmup \d+, first token \d+\)", engine["start"]) and engine["start"] in played.said, engine
         # All accounts may read these files, which contain no secret.
         key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
         shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/glance-{host}.json")
         assert key and key not in shown
+    screen = played.stdout[played.stdout.index("Mode: singles") :].partition("PLAY RECAP")[0]
+    assert len(list(filter(str.strip, screen.splitlines()))) <= 18, screen
+    assert played.seconds <= 5, played.seconds
 
 
 def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:

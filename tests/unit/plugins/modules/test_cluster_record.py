@@ -47,7 +47,8 @@ def node(tmp_path, monkeypatch):
 
 
 def start(node, *, check_mode=False, **options):
-    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, **options}
+    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, "cold_start": None}
+    given.update(options)
     return call(node.state.parent, check_mode, start=given, proc_root=str(node.proc))
 
 
@@ -66,6 +67,21 @@ def test_a_start_is_recorded_once(node):
     assert len(json.loads(text)["starts"]) == 1
     start(node, run_id="r2")
     assert [item["run_id"] for item in starts.FILE.on_node(str(node.state.parent))] == ["r2"]
+
+
+COLD = {"seconds": {"ready": 700.0}, "compiled": "kept", "last": {}, "reported": {}, "error": ""}
+
+
+def test_a_start_is_recorded_with_its_seconds(node):
+    assert start(node, cold_start=COLD)["record"]["cold_start"] == COLD
+    assert starts.FILE.on_node(str(node.state.parent))[0]["cold_start"] == COLD
+    assert "cold_start" not in start(node, run_id="r2", cold_start={})["record"] and "cold_start" not in start(node, run_id="r3")["record"]
+
+
+def test_seconds_that_could_not_be_read_again_are_not_recorded(node):
+    with pytest.raises(ClusterError, match="start.cold_start: seconds: not numbers") as error:
+        start(node, cold_start={**COLD, "seconds": {"ready": "700"}})
+    assert error.value.remedy and not (node.state / "starts.json").exists()
 
 
 def test_without_samples_of_the_start_what_is_left_is_the_least(node):

@@ -23,6 +23,7 @@ BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 GLANCE = {
     "cluster": "spark-1", "role": "head", "state": "running", "reason": "", "boot_id": BOOT, "at": "2026-11-24T02:09:12Z", "model": "tiny",
     "endpoint": "http://192.168.100.10:8000/v1", "token": {"seconds": 0.41, "at": "2026-11-24T02:09:12Z"},
+    "start": "start: 702 s (image 3, weights 606, compile 22, graphs 15, warmup 37, first token 1), compile cache used; last: 695 s; reported by x: 480 s",
 }  # fmt: skip
 
 
@@ -61,9 +62,23 @@ def test_what_a_unit_shows_is_for_everybody_whatever_the_umask(node):
 def test_what_ran_before_the_last_boot_is_unknown_and_what_was_refused_stays(node):
     show(node, boot_id="another")
     (engine,) = look(node)["engines"]
-    assert (engine["state"], engine["reason"], engine["token"]) == ("unknown", "it was running before the last boot", {})
+    assert (engine["state"], engine["reason"], engine["token"], engine["start"]) == ("unknown", "it was running before the last boot", {}, "")
     show(node, boot_id="another", state="refused", reason="the node did not shut down cleanly", token={})
     assert look(node)["engines"][0]["state"] == "refused"
+
+
+def test_a_glance_of_an_older_version_has_no_start(node):
+    glance.write(str(node / "state"), {key: value for key, value in GLANCE.items() if key != "start"})
+    (engine,) = look(node)["engines"]
+    assert engine == {**{key: value for key, value in GLANCE.items() if key != "boot_id"}, "start": ""}
+    assert not any("start: " in line for line in screen(one={**look(node), "reached": True}).lines)
+
+
+@pytest.mark.parametrize("start", [None, 1])
+def test_a_start_that_is_not_text_is_an_error(node, start):
+    show(node, start=start)
+    with pytest.raises(UnknownState, match="start: missing, or of another type"):
+        glance.on_node(str(node / "state"))
 
 
 def test_a_node_that_shows_nothing_still_says_its_memory(node):
@@ -102,7 +117,8 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
     assert lines[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
     assert lines[1] == "two: not reached: no route to host", "what is wrong comes first"
     assert lines[2].startswith("one: 42.1 of 121.7 GiB available")
-    assert lines[-2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert lines[-3].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert lines[-2] == f"  {GLANCE['start']}"
     assert lines[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
 
 
@@ -139,3 +155,26 @@ def test_the_last_sweep_is_seen_without_rights(node):
     assert "sweep: last 2026-11-24T06:00:00Z: memory: 1.2 GiB are available, and 2 should be" in screen_of_node
     (folder / "state.json").write_text("{", encoding="utf-8")
     assert look(node)["sweep"] == {} and "state.json is not JSON" in look(node)["errors"][-1]
+
+
+#: Lines around these that a play prints: the command, two plays, and the recap of three hosts.
+CHROME = 9
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_pair_and_a_single_with_everything_fit_on_one_screen(node, nodes):
+    sweep = {"last_sweep": "2026-11-26T05:30:00Z", "problems": [], "undelivered": {}, "last_alert": "", "quiet": ""}
+    whole = {**look(node), "reached": True, "sweep": sweep}
+    units = {"one": {}, "two": {"role": "worker", "model": "", "endpoint": "", "token": {}, "start": ""}, "three": {"cluster": "three"}}
+    answers = {name: {**whole, "engines": [{**GLANCE, **unit}]} for name, unit in list(units.items())[:nodes]}
+    outcome = screen(**answers)
+    assert len(outcome.lines) + (CHROME if nodes == 2 else 0) <= glancing.SCREEN == 18, "\n".join(outcome.lines)
+    assert max(map(len, outcome.lines)) <= 160 and outcome.lines == outcome.details
+
+
+@pytest.mark.parametrize(("nodes", "hidden"), [(17, 0), (18, 2), (30, 14)])
+def test_more_lines_than_a_screen_are_left_to_verbose(nodes, hidden):
+    outcome = screen(**{f"n{number:02}": {"unreachable": True, "msg": "no route"} for number in range(nodes)})
+    assert len(outcome.details) == nodes + 1 and len(outcome.lines) == min(nodes + 1, 18)
+    assert outcome.lines[:17] == outcome.details[:17]
+    assert (outcome.lines[-1] == f"{hidden} more lines: -v shows them") is bool(hidden)

@@ -149,7 +149,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
 
 MODE = {"mode": "off", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "", "events": []}
 GLANCE = {
-    "cluster": "c", "role": "head", "state": "running", "reason": "", "boot_id": "b", "at": "", "model": "", "endpoint": "", "token": {},
+    "cluster": "c", "role": "head", "state": "running", "reason": "", "boot_id": "b", "at": "", "model": "", "endpoint": "", "token": {}, "start": "",
 }  # fmt: skip
 LEASE = {name: kind() for name, kind in leases.KEYS.items()}
 SWEEP: dict[str, t.Any] = {"at": 1.0, "quiet": "", "since": {}, "problems": [], "told": {}, "last": {}, "undelivered": {}}

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, bring_up, lock, meeting, place
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, bring_up, glance, lock, meeting, place
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
@@ -252,7 +252,8 @@ class Node:
         if name == "node_container_info":
             return {"nodes": self.nodes, "msg": ""}
         if name == "vllm_serve_info":
-            return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True}, "msg": ""}
+            cold = {"seconds": {"weights": 30.0}, "compiled": "kept", "last": {}, "reported": {"ready": 50.0}, "error": ""}
+            return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True, "seconds": 42.2}, "cold_start": cold, "msg": ""}
         if name == "vllm_serve" and not predict:
             self.lives = True
             if self.given["meeting"]:
@@ -269,6 +270,10 @@ class Node:
     def state(self) -> dict[str, t.Any]:
         return record.read(str(self.folder))
 
+    @property
+    def shown(self) -> dict[str, t.Any]:
+        return glance.on_node(self.given["state_dir"])[0]
+
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
@@ -281,6 +286,9 @@ def test_an_engine_that_runs_as_requested_is_not_touched(node):
     host.supervisor.begin()
     assert host.asked == ["node_container!", "vllm_serve!", "vllm_serve_info"]
     assert (host.state["state"], host.state["run_id"], host.state["tries"]) == ("running", "r1", 0)
+    assert host.shown["start"] == "start: weights 30, compile cache used; reported by others: 50 s", "it was not seen when the engine was ready"
+    host.supervisor.note(record.STOPPED)
+    assert host.shown["start"] == ""
 
 
 def test_a_start_takes_all_steps_under_the_lock(node):
@@ -291,6 +299,7 @@ def test_a_start_takes_all_steps_under_the_lock(node):
         "node_service", "cluster_lock",
     ]  # fmt: skip
     assert (host.state["state"], host.state["tries"]) == ("running", 1)
+    assert host.shown["start"] == "start: 42 s (weights 30, first token 0), compile cache used; reported by others: 50 s"
 
 
 def test_a_step_that_blocks_ends_the_start_and_says_why(node):
