@@ -176,7 +176,8 @@ class ProtectedNode:
         if about.get("daemon_reexec"):
             self._reexec()
         if about.get("daemon_reload") and planned.FILES["ups"] not in self.files:
-            self.units[planned.HOOK] = ["", "inactive"]
+            # The link of an enabled unit outlives its file.
+            self.units[planned.HOOK] = [self.units[planned.HOOK][0].replace("disabled", ""), "inactive"]
         unit = self.units.get(about.get("name", ""))
         if unit is None:
             return

@@ -14,6 +14,7 @@ from protected_node import DEFAULT, DEFAULT_NAMES, KERNEL, MON, SCHED, Cut, Prot
 
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures, planned
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import NEVER
 
 JOURNALD, SYSCTL, DROP_IN = (planned.FILES[name] for name in ("journal", "swap", "earlyoom"))
 MOMENTS = 29
@@ -415,9 +416,17 @@ def test_a_watchdog_that_systemd_does_not_get_is_named(node: ProtectedNode) -> N
 
 
 def test_a_drop_in_that_systemd_has_not_read_is_read(node: ProtectedNode) -> None:
-    node.run("watchdog")
+    assert "resets this node when systemd hangs for 15min" in node.run("watchdog").messages
     node.watchdog = "0"
     assert node.run("watchdog").actions == [planned.REEXEC] and node.watchdog == "15min"
+    del node.files[WATCHDOG]
+    assert node.run("watchdog").actions == [f"write {WATCHDOG}"] and not node.run("watchdog").changed
+
+
+@pytest.mark.parametrize("ping", ["WatchdogLastPingTimestampMonotonic=0", f"WatchdogLastPingTimestampMonotonic={NEVER}", ""])
+def test_a_time_that_is_none_is_no_ping(node: ProtectedNode, ping: str) -> None:
+    node.broken = {"manager": {"stdout": f"RuntimeWatchdogUSec=30s\n{ping}\n"}}
+    assert node.run("watchdog").actions[-1] == planned.REEXEC
 
 
 def test_a_watchdog_whose_file_is_yours_stays(node: ProtectedNode) -> None:
@@ -538,6 +547,13 @@ def test_a_hook_that_was_stopped_or_disabled_is_started(power: ProtectedNode, st
     power.run("ups")
     power.units[planned.HOOK] = state
     assert power.run("ups").actions == [f"enable and start {planned.HOOK}"] and power.units[planned.HOOK] == ["enabled", "active"]
+
+
+def test_a_hook_that_a_run_did_not_finish_is_started_again(power: ProtectedNode) -> None:
+    power.run("ups")
+    assert power.record
+    power.record["measures"]["ups"]["done"] = False
+    assert power.run("ups").actions == [f"enable and start {planned.HOOK}"] and not power.run("ups").changed
 
 
 @pytest.mark.parametrize("place", [PATH_UNIT, SERVICE])
