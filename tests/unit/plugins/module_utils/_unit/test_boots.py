@@ -59,6 +59,8 @@ def test_after_an_hour_of_a_unit_the_next_one_counts_as_the_first(node):
     assert boots.why_not(place, "second") == "" and boots.why_not(place, "third") == ""
     assert [boot["over"] for boot in boots.read(place)] == [True, True, False]
     assert boots.why_not(place, "fourth")
+    boots.outlast(place)
+    assert [boot["over"] for boot in boots.read(place)] == [True] * 4
 
 
 def test_an_hour_is_written_once(node, monkeypatch):
