@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import Mute, greet
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 #: Seconds for one answer of Docker or systemd, and of any other check except a token.
@@ -185,11 +185,15 @@ def peer(node: Entry) -> Entry:
 def see(config: Config) -> judging.Seen:
     """Check everything that is declared."""
     errors: list[str] = []
-    seen: judging.Seen = {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": memory(config["roots"]), "errors": errors}
+    seen = judging.nothing(memory(config["roots"]), errors)
     try:
         seen["mode"] = modes.read(config["state_dir"])
     except ClusterError as error:
         seen["mode_error"] = text_of(error)
+    try:
+        seen["unclean_boot"] = boots.recent(config["state_dir"], config["roots"]["proc_root"])
+    except ClusterError as error:
+        errors.append(f"unclean boots are unknown: {text_of(error)}")
     try:
         seen["locks"] = locks(config["state_dir"])
         seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])

@@ -126,7 +126,7 @@ class Start(Service):
 
     def announce(self, verb: str) -> None:
         """Record that the engine, or the worker's container, runs."""
-        self.note(record.RUNNING)
+        self.note(record.RUNNING, self.came_back)
         say(f"{self.given['role']} of cluster {self.given['cluster']} {verb}{f', run {self.run_id}' if self.run_id else ''}")
 
     def close(self) -> None:

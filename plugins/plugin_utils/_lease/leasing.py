@@ -64,7 +64,7 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
         yield wrong("gb10_allow contains forget, which removes the declared mode that a lease has to restore.", remedy="remove forget from gb10_allow")
     if first["unit"] == "none":
         message = "gb10_unit is none, so the nodes could not end the lease by themselves when this controller is gone."
-        yield wrong(message, remedy="remove gb10_unit, or set it to auto or present")
+        yield wrong(message, remedy="remove gb10_unit, or set it to enabled or present")
 
 
 def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence[str]) -> t.Iterator[Finding]:

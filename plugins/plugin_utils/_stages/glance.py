@@ -52,10 +52,11 @@ def was_read(answer: dict[str, t.Any] | None) -> bool:
 
 
 def is_well(answer: dict[str, t.Any] | None) -> bool:
-    """Return whether a node was read completely, and neither an engine nor the sweep reports a problem."""
+    """Return whether a node was read completely, and neither an engine nor the sweep reports a problem. A running engine's reason says how it came back."""
     if answer is None or not was_read(answer):
         return False
-    return not (answer["errors"] or answer["sweep"].get("problems") or any(engine["reason"] for engine in answer["engines"]))
+    troubled = [engine for engine in answer["engines"] if engine["reason"] and engine["state"] != "running"]
+    return not (answer["errors"] or answer["sweep"].get("problems") or troubled)
 
 
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
@@ -66,8 +67,9 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [text for engine in answer["engines"] for text in (engine_text(engine), engine["start"])]
+    unclean = [f"unclean boot at {boot['at']}" for boot in answer["unclean_boots"] if not boot["over"]]
     swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
-    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *(engines or [NO_UNIT]), swept] if text)
+    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *(engines or [NO_UNIT]), *unclean, swept] if text)
     return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 

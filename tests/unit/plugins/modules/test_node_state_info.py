@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance
 from ansible_collections.gb10.cluster.plugins.modules import node_state_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import glance as glancing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
@@ -40,7 +40,7 @@ def node(tmp_path):
 
 def look(node):
     roots = {"proc_root": str(node / "proc"), "meminfo": str(node / "proc" / "meminfo"), "etc_root": str(node / "etc")}
-    params = {"want": ["mode", "lease", "engines", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
+    params = {"want": ["mode", "lease", "engines", "unclean_boots", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
     return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
@@ -126,8 +126,22 @@ def test_a_node_that_went_away_while_it_was_read_is_named():
     assert screen(two={"unreachable": True, "msg": "no route to host"}).lines[1:] == ["two: not reached: no route to host"]
 
 
+def test_how_an_engine_came_back_is_shown_and_is_no_trouble(node):
+    show(node, reason="the unit starts once")
+    assert boots.why_not(str(node / "state"), BOOT) == ""
+    ((boot,), answer) = look(node)["unclean_boots"], {**look(node), "reached": True}
+    assert boot["boot_id"] == BOOT and not boot["over"] and glancing.is_well(answer)
+    lines = screen(one=answer).lines
+    assert any("spark-1 head running since 2026-11-24T02:09:12Z: the unit starts once, tiny" in line for line in lines)
+    assert any(f"unclean boot at {boot['at']}" in line for line in lines)
+    boots.outlast(str(node / "state"))
+    assert "unclean boot" not in "\n".join(screen(one={**look(node), "reached": True}).lines)
+    show(node, state="refused", reason="it is the second unclean boot in a row")
+    assert not glancing.is_well({**look(node), "reached": True})
+
+
 def test_nothing_declared_and_nothing_served_is_said():
-    quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
+    quiet = {"mode": None, "lease": {}, "engines": [], "unclean_boots": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
     line = "one: memory unknown; no engine unit (the full status shows engines without one)"
     assert screen(one=quiet).lines == ["Mode: none is declared", line, "  mode.json cannot be read"]
 
