@@ -11,6 +11,7 @@ timer does at its end is done by hand.
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 import pytest
@@ -160,7 +161,9 @@ def test_what_costs_something_stops_the_engine_on_battery_and_every_byte_comes_b
     # A request from before the hook was there does not act.
     lab.run(HEAD, "touch", REQUEST)
     first = lab.play("protect", gb10_protect_measures=OFF)
-    assert first.rc == 0 and "has no /dev/watchdog" in first.said and "kernel.panic is still" in first.said, first.failures
+    assert first.rc == 0 and "has no /dev/watchdog" in first.said, first.failures
+    # Of the lab's machine it depends whether a node may set it.
+    assert re.search("kernel.panic is (10, also after a boot|still)", first.said), first.said
     assert all(f"{name} costs: " in first.said for name in OFF.split(","))
     assert "kernel.panic = 10" in lab.run(HEAD, "cat", PANIC) and lab.run(HEAD, "systemctl", "is-enabled", "gb10-on-battery.path").strip() == "enabled"
     again = lab.play("protect", gb10_protect_measures=OFF)
