@@ -86,6 +86,11 @@ def test_where_no_profile_is_needed_none_is_judged():
         {"gb10_tenants": [{"name": "speech", "node": "spark-2", "gib": 12}, {"name": "ollama", "gib": 0.5}]},
         {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4}]},
         {"gb10_sweep_alerts": [{"type": "webhook", "url": "https://hooks.lan/x"}], "gb10_sweep": "test"},
+        {"gb10_mode": "day"},
+        {
+            "gb10_layouts": {"day": {"all": "x"}},
+            "gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4, "modes": ["day"]}],
+        },
     ],
 )
 def test_what_is_fine(change):
@@ -111,6 +116,12 @@ BAD = [
     (
         {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv-cache-memory-bytes": "8G"}}, "input.serve_arguments",
         "gb10_serve_arguments.kv-cache-memory-bytes: states the size of the KV cache",
+    ),
+    ({"gb10_mode": "Day"}, "input.format", "gb10_mode: is 'Day'; expected cluster, singles, 'off' in quotes, or the name of a layout."),
+    ({"gb10_layouts": ["day"]}, "input.type", "gb10_layouts: is a list; expected a mapping."),
+    (
+        {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4, "modes": ["day"]}]},
+        "input.companions", "gb10_companions[0].modes: is ['day']; expected a list of some of cluster, singles, off.",
     ),
     ({"gb10_companions": "speech"}, "input.type", "gb10_companions: is the text 'speech'; expected a list"),
     (

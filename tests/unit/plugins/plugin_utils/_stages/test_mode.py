@@ -301,6 +301,107 @@ def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"
 
 
+# --- layouts ----------------------------------------------------------------------------------------------------------------
+
+LAYOUTS = {"day": {"spark-1": "one", "spark-2": "two"}, "big": {"all": "pair_tp2"}}
+
+
+def test_the_same_engine_on_the_same_nodes_stays_under_another_name():
+    outcome = plan_of(answers("big", PAIR_RUNS, RECORD, layouts=LAYOUTS, profile=PAIR))
+    assert not outcome.returns["plan"]["changes"] and outcome.returns["declares"] and outcome.lines[0] == "Mode: cluster -> big"
+    day = plan_of(answers("day", PAIR_RUNS, RECORD, layouts=LAYOUTS, profile=ONE)).returns["plan"]
+    assert downs_and_ups(day) == (["gb10"], ["spark-1", "spark-2"])
+    assert day["clusters"]["spark-2"] == {"profile": "mine_one", "source": "two", "nodes": ["spark-2"]}
+
+
+def test_two_sets_of_nodes_may_not_have_one_name():
+    names = {"spark-1": "a.b", "spark-2": "c", "spark-3": "a", "spark-4": "b.c"}
+    base = answers("off")["spark-1"]
+    given = {node: {**base, "single": name, "layouts": {"x": {"spark-1,spark-2": "p", "spark-3,spark-4": "p"}}} for node, name in names.items()}
+    (finding,) = mode_declared.judge(given, run()).findings
+    assert (finding["id"], finding["message"].split(" is ")[0]) == ("mode.names", "a.b.c")
+    # Two layouts with the same nodes are one cluster.
+    both = {node: {**answer, "layouts": {"x": {"spark-1,spark-2": "p"}, "y": {"spark-2,spark-1": "q"}}} for node, answer in given.items()}
+    assert mode_declared.judge(both, run()).findings is None
+
+
+def test_a_cluster_that_only_the_record_has_is_taken_down_on_the_nodes_where_it_was_started():
+    """A layout that the inventory no longer has, and one before it that was never taken down."""
+    group = {"profile": "p", "source": "p", "nodes": ["spark-2", "spark-1"]}
+    seen = {"spark-1": {"old": there("worker", live=False)}, "spark-2": {"old": there(), "older": there(live=False)}}
+    record = {**RECORD, "mode": "gone", "clusters": {"old": group}, "previous": {"clusters": {"older": {**group, "nodes": ["spark-2"]}}}}
+    outcome = plan_of(answers("off", seen, record))
+    assert outcome.findings is None
+    assert outcome.returns["plan"]["down"]["clusters"] == [
+        {"name": "old", "profile": "p", "nodes": ["spark-2", "spark-1"]}, {"name": "older", "profile": "p", "nodes": ["spark-2"]},
+    ]  # fmt: skip
+    # Its nodes are unknown when one of them is no longer in the inventory.
+    foreign = plan_of(answers("off", seen, {**record, "clusters": {"old": {**group, "nodes": ["spark-2", "spark-9"]}}}))
+    assert [finding["id"] for finding in foreign.findings] == ["mode.foreign"] and [c["name"] for c in foreign.returns["plan"]["down"]["clusters"]] == ["older"]
+
+
+def served(name, nodes, at="2026-11-24T02:00:00Z", mode="serve"):
+    cluster = {"profile": "p_one", "source": "p", "nodes": nodes}
+    return {"mode": mode, "phase": "settled", "reason": "", "clusters": {name: cluster}, "previous": {}, "changed_at": at, "events": []}
+
+
+def of_records(*records):
+    given = answers("off")
+    return {node: {**answer, "look": {**answer["look"], "mode": record}} for (node, answer), record in zip(given.items(), records)}
+
+
+def test_what_was_brought_up_without_a_mode_is_taken_together_from_its_nodes():
+    first, second = served("spark-1", ["spark-1"]), served("spark-2", ["spark-2"], "2026-11-24T03:00:00Z")
+    record = mode_plan.record_of(of_records(first, second))
+    assert (record["mode"], record["changed_at"], list(record["clusters"])) == ("serve", "2026-11-24T03:00:00Z", ["spark-1", "spark-2"])
+    # A pair counts only where both nodes have it; the record of a declared mode is not part of it.
+    pair = served("gb10", ["spark-1", "spark-2"])
+    assert list(mode_plan.record_of(of_records(pair, second))["clusters"]) == ["spark-2"]
+    assert list(mode_plan.record_of(of_records(pair, {**pair, "changed_at": "2026-11-24T03:00:00Z"}))["clusters"]) == ["gb10"]
+    assert list(mode_plan.record_of(of_records(served("spark-1", ["spark-1"], mode="day"), second))["clusters"]) == ["spark-2"]
+    assert mode_plan.record_of(of_records(second, {**first, "mode": "day", "changed_at": "2026-11-24T04:00:00Z"}))["mode"] == "day"
+    assert mode_plan.record_of(of_records(None, None)) is None
+
+
+def test_a_change_that_fails_returns_to_what_serve_brought_up():
+    record = {**RECORD, "mode": "serve"}
+    outcome = plan_of(answers("singles", PAIR_RUNS, record))
+    assert outcome.lines[0] == "Mode: serve -> singles" and not outcome.returns["undeclared"]
+    state = {"decided": outcome.returns, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    given = {node: {**answer, **state, "errors": {"up": fault("no")}} for node, answer in answers("singles", SINGLES_RUN, record).items()}
+    back = mode_return.judge(given, run()).returns
+    assert back["returns"] and back["plan"]["mode"] == "serve" and downs_and_ups(back["plan"]) == (BOTH, ["gb10"])
+    ended = ending.judge({node: {**answer, "returning": back} for node, answer in given.items()}, run())
+    assert (ended.returns["record"]["mode"], ended.returns["record"]["clusters"]) == ("serve", CLUSTERS)
+
+
+def test_the_engines_that_come_back_after_a_lease_are_judged_before_it():
+    assert plan_of(answers("singles", PAIR_RUNS, RECORD, lease="true")).returns["back"]["clusters"] == [
+        {"name": "gb10", "profile": "pair_tp2", "nodes": BOTH},
+    ]  # fmt: skip
+    assert plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true")).returns["back"] == {"clusters": [], "batches": [BOTH]}
+    assert plan_of(answers("singles", PAIR_RUNS, RECORD)).returns["back"]["clusters"] == []
+
+
+def test_the_end_names_each_service():
+    by_node, outcome = ended(errors={"spark-2": {"up": fault("the engine did not start")}}, down_at=100.0)
+    assert outcome.stats["gb10_mode_report"]["services"] == {"spark-1": "serves", "spark-2": "failed on spark-2"}
+    assert outcome.lines == ["Mode: singles, failed", "  spark-1: serves", "  spark-2: failed on spark-2"]
+    gone = {**by_node, "spark-1": {**by_node["spark-1"], "answer": None}}
+    assert ending.services(gone) == {"spark-1": "failed on spark-1", "spark-2": "failed on spark-2"}
+    # After a stop that failed nothing was started.
+    assert ending.services(ended(errors={"spark-2": {"down": fault("it has requests")}}, down_at=100.0)[0]) == {}
+    back = {"returns": True, "lost": [], "plan": {"mode": "cluster", "clusters": CLUSTERS}}
+    returned = {node: {**answer, "returning": back} for node, answer in by_node.items()}
+    assert ending.services(returned) == {"gb10": "serves"}
+    assert ending.services({node: {**answer, "errors": {"down": fault("x")}} for node, answer in returned.items()}) == {"gb10": "serves"}
+    assert ending.services({node: {**answer, "errors": {"return": fault("x")}} for node, answer in returned.items()}) == {"gb10": "failed on spark-1, spark-2"}
+
+
+def test_what_serve_brought_up_is_no_declared_mode_for_a_teardown():
+    assert ending.remaining({"spark-1": {**RECORD, "mode": "serve"}}, "gb10") == []
+
+
 # --- a lease ------------------------------------------------------------------------------------------------------------------
 
 OFF = {"mode": "off", "phase": "settled", "reason": "", "clusters": {}}
