@@ -148,7 +148,7 @@ def test_services_start_before_one_is_awaited_and_one_that_fails_stops_no_other(
 @pytest.mark.parametrize(
     ("mode", "layout", "said"),
     [
-        ("alone", {"spark-2": PAIR}, "asks for 2 ranks (tensor 2 x pipeline 1 x data 1), the cluster has 1 GPUs"),
+        ("alone", {"spark-2": PAIR}, "profile lab_tiny_native_tp2 on spark-2: asks for 2 ranks (tensor 2 x pipeline 1 x data 1), the cluster has 1 GPUs"),
         ("lost", {"spark-2": "no_such_profile"}, "no_such_profile"),
     ],
 )

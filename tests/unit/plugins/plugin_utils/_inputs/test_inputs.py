@@ -648,7 +648,7 @@ def test_bad_clusters_block_with_a_remedy(change, play, id, part):
 
 def test_without_ray_data_ranks_are_not_spread():
     profile = {"id": "mine", "executor": "native", "parallel": {"tensor": 1, "pipeline": 1, "data": 2}, "memory": {"config": {}}}
-    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, False)
     assert (problem.id, problem.measured) == ("input.parallel", 2)
     assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
@@ -656,8 +656,10 @@ def test_without_ray_data_ranks_are_not_spread():
 @pytest.mark.parametrize(("ranks", "named"), [(1, True), (4, False)])
 def test_a_profile_of_one_node_on_two_names_the_setting_for_one_of_them(ranks, named):
     profile = {"id": "mine", "executor": "ray", "parallel": {"tensor": ranks, "pipeline": 1, "data": 1}, "memory": {"config": {}}}
-    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
-    assert problem.id == "input.parallel" and ("-e gb10_single=spark-1" in problem.remedy) is named
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, False)
+    assert (problem.id, problem.where) == ("input.parallel", "profile mine") and ("-e gb10_single=spark-1" in problem.remedy) is named
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, True)
+    assert problem.where == "profile mine on spark-1, spark-2" and problem.remedy == "choose other nodes for it, or another profile for these"
 
 
 def test_a_fault_of_all_hosts_is_reported_once():
