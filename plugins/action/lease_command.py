@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(
             argument_spec={
                 "command": {"type": "list", "elements": "str", "required": True},
-                "mode": {"type": "str", "choices": ["cluster", "singles"], "required": True},
+                "mode": {"type": "str", "required": True},
                 "clusters": {"type": "list", "elements": "str", "required": True},
                 "nodes": {"type": "list", "elements": "str", "required": True},
                 "engines": {"type": "list", "elements": "dict", "required": True},

@@ -130,7 +130,9 @@ class ActionModule(ActionBase):
         """Run the module, wait, and return the result. Publish every failure of this node."""
         result: dict[str, t.Any] = {}
         try:
-            if self._starts_jointly:
+            if options["begun"]:
+                result.update(options["begun"])
+            elif self._starts_jointly:
                 ranks = JointStart(board, options["node_role"] == "head", options["node_count"], options["stop_grace"], self._run_module)
                 ranks.start(result, self._task.check_mode)
             else:

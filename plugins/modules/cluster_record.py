@@ -122,14 +122,15 @@ options:
       state:
         description:
           - Whether the record exists. Without one no mode is declared, and any bring-up is allowed.
+          - V(served) records the mode C(serve) with O(mode.clusters) after a bring-up, unless a mode is declared. V(ended) removes such a record of one of
+            O(mode.clusters) after a teardown. A record of C(serve) declares no mode, but a change of the mode can return to it.
         type: str
-        choices: [present, absent]
+        choices: [present, absent, served, ended]
         default: present
       mode:
         description:
           - The declared mode. Required with O(mode.state=present).
         type: str
-        choices: [cluster, singles, "off"]
       phase:
         description:
           - The progress of the mode. V(settled) means that all of it was proven, V(switching) that a change is in progress or was interrupted, V(failed) that
@@ -298,8 +299,8 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
         "failed": {"type": "list", "elements": "str", "required": True},
     },
     "mode": {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "mode": {"type": "str", "choices": list(modes.MODES)},
+        "state": {"type": "str", "choices": ["present", "absent", "served", "ended"], "default": "present"},
+        "mode": {"type": "str"},
         "phase": {"type": "str", "choices": list(modes.PHASES), "default": modes.SETTLED},
         "reason": {"type": "str", "default": ""},
         "clusters": {"type": "dict", "default": {}},
@@ -389,9 +390,14 @@ def record_climb(params: Params, check_mode: bool) -> Result:
 
 def wanted_mode(params: Params, before: modes.Record | None) -> modes.Record | None:
     """Return the wanted record, None for none. Raises :class:`ClusterError` when it would be invalid."""
-    if params["state"] == "absent":
+    state = params["state"]
+    is_served = before is not None and before["mode"] == modes.SERVE
+    if state == "absent" or (state == "ended" and before and is_served and params["clusters"].keys() & before["clusters"].keys()):
         return None
-    wanted = modes.following(before, {key: params[key] for key in modes.SHAPE}, utc_text(), params["event"])
+    if state == "ended" or (state == "served" and before and not is_served):
+        return before
+    shape = {**params, "mode": modes.SERVE} if state == "served" else params
+    wanted = modes.following(before, {key: shape[key] for key in modes.SHAPE}, utc_text(), params["event"])
     if problem := modes.wrong(wanted):
         raise ClusterError(f"the record would be wrong: {problem}", remedy="Pass it as the playbook mode does.", reason="input")
     return before if before and modes.same(before, wanted) else wanted

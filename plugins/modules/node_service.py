@@ -266,7 +266,7 @@ options:
             required: true
           modes:
             description:
-              - The modes in which it is up. The default is V(cluster) and V(singles).
+              - The modes in which it is up. The default is every mode that has an engine.
             type: list
             elements: raw
       ca_file:
@@ -302,7 +302,6 @@ options:
         description:
           - The mode that is up for the command. Required with O(state=present).
         type: str
-        choices: [cluster, singles]
       lost_seconds:
         description:
           - Seconds of silence of the caller after which the node ends the lease, 20 or more. V(renewed) and V(returning) replace the value.

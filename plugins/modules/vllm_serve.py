@@ -203,6 +203,13 @@ options:
       - Wait for the first token.
     type: bool
     default: true
+  begun:
+    description:
+      - The result of an earlier task of this run with O(wait=false) that started the engine. This task only waits for it, and starts nothing. It returns
+        the keys of that result, too.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   wait_timeout:
     description:
       - Seconds to wait for the first token, from the start of the task.

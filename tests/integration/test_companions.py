@@ -138,7 +138,7 @@ def test_beside_an_engine_the_claims_count_in_its_admission(lab: Lab, ollama: di
 
 @pytest.mark.parametrize("mode", ["cluster", "singles"])
 def test_the_engine_of_the_mode_counts_before_they_start(lab: Lab, ollama: dict[str, t.Any], mode: str) -> None:
-    profile = {"gb10_single_profile": "lab_tiny_one"} if mode == "singles" else {}
+    profile = {"companions_single": "lab_tiny_one"} if mode == "singles" else {}
     refused = play(lab, "up", mode, {**ollama, "memory_gib": 4000, "modes": [mode]}, **profile)
     assert refused.rc != 0 and "companion ollama 4000 GiB declared" in refused.said and not running(lab)
     goes = play(lab, "up", mode, {**ollama, "modes": [mode]}, **profile)

@@ -45,6 +45,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "lacks_rank": {"type": "bool", "default": False},
     "lock_id": {"type": "str", "default": ""},
     "wait": {"type": "bool", "default": True},
+    "begun": {"type": "dict", "default": {}},
     "wait_timeout": {"type": "int", "default": 3600},
     "wait_sleep": {"type": "int", "default": 2},
     "first_token_timeout": {"type": "int", "default": 600},

@@ -32,7 +32,7 @@ OPTIONS: dict[str, t.Any] = {
     "lease_id": {"type": "str"},
     "holder": {"type": "dict"},
     "program": {"type": "str", "default": ""},
-    "mode": {"type": "str", "choices": ["cluster", "singles"]},
+    "mode": {"type": "str"},
     "lost_seconds": {"type": "int", "default": 300},
     "clusters": {"type": "list", "elements": "str"},
     "restore": {"type": "list", "elements": "str", "default": []},

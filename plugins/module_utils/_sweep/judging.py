@@ -82,7 +82,7 @@ def nothing(memory: t.Mapping[str, t.Any], errors: list[str]) -> Seen:
 
 def clusters_of(mode: modes.Record | None, node: str) -> dict[str, str] | None:
     """Return this node's role in each cluster of the declared mode; none while the mode changes, None without a declared mode."""
-    if mode is None:
+    if mode is None or mode["mode"] == modes.SERVE:
         return None
     clusters = mode["clusters"].items() if mode_of(mode) else ()
     return {name: "head" if cluster["nodes"][0] == node else "worker" for name, cluster in clusters if node in cluster["nodes"]}
@@ -90,7 +90,7 @@ def clusters_of(mode: modes.Record | None, node: str) -> dict[str, str] | None:
 
 def mode_of(mode: modes.Record | None) -> str:
     """Return the declared mode, empty while it changes and without one."""
-    return str(mode["mode"]) if mode and mode["phase"] in (modes.SETTLED, modes.FAILED) else ""
+    return str(mode["mode"]) if mode and mode["mode"] != modes.SERVE and mode["phase"] in (modes.SETTLED, modes.FAILED) else ""
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------

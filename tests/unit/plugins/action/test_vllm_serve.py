@@ -209,6 +209,16 @@ def test_the_proofs_question_waits_for_every_node_and_a_start_is_not_asked_it(pl
     assert not any(name == vllm_serve.INFO and arguments.get("prompt_letters") for name, arguments in play.asked)
 
 
+@pytest.mark.parametrize("executor", ["ray", "native"])
+def test_what_an_earlier_task_started_is_awaited_and_not_started_again(play, executor):
+    """A joint start of all ranks would wait for the plans of the others."""
+    result = play.run(snapshot(), snapshot(**TOKEN), begun={**STARTED, "started_run": "r"}, executor=executor, node_count=2, prompt_letters=512)
+    assert (result["failed"], result["changed"], result["started_run"], result["seconds_to_ready"]) == (False, True, "r", 42.2)
+    assert {name for name, _arguments in play.asked} == {vllm_serve.INFO, token_question.JOB}
+    failed = play.run(dead(exit_code=1), begun={**STARTED, "started_run": "r"}, task="another")
+    assert failed["failed"] and failed["started_run"] == "r" and vllm_serve.MODULE not in {name for name, _arguments in play.asked}
+
+
 def test_an_engine_that_is_still_starting_is_waited_for(play):
     result = play.run({**STARTED, "changed": False, "actions": []}, snapshot(), snapshot(**TOKEN))
     assert (result["changed"], result["seconds_to_ready"]) == (False, 42.2)

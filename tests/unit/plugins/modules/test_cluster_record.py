@@ -226,6 +226,31 @@ def test_a_mode_is_forgotten(tmp_path):
     assert keep(tmp_path, state="absent")["changed"] and modes.read(str(tmp_path)) is None
 
 
+def test_a_bring_up_is_recorded_and_its_teardown_removes_that(tmp_path):
+    up = keep(tmp_path, state="served", mode=None, clusters=CLUSTERS, event="serve brought up gb10")
+    assert up["changed"] and (up["record"]["mode"], up["record"]["phase"], up["record"]["clusters"]) == ("serve", "settled", CLUSTERS)
+    assert not keep(tmp_path, state="served", clusters=CLUSTERS, event="again")["changed"]
+    other = {"spark-1": {**CLUSTERS["gb10"], "nodes": ["spark-1"]}}
+    assert keep(tmp_path, state="served", clusters=other)["record"]["clusters"] == other
+    # A teardown of something else leaves it.
+    assert not keep(tmp_path, state="ended", clusters={"gb10": {}})["changed"]
+    assert keep(tmp_path, state="ended", clusters={"spark-1": {}})["changed"] and modes.read(str(tmp_path)) is None
+    assert not keep(tmp_path, state="ended", clusters={"spark-1": {}})["changed"]
+
+
+def test_a_declared_mode_stays_through_a_bring_up_and_a_teardown(tmp_path):
+    before = keep(tmp_path, mode="day", clusters=CLUSTERS)["record"]
+    for state in ("served", "ended"):
+        kept = keep(tmp_path, state=state, clusters=CLUSTERS)
+        assert not kept["changed"] and kept["record"] == before
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "Day"}, {"mode": ""}, {"phase": "gone"}])
+def test_a_mode_has_a_name_and_a_known_phase(tmp_path, wrong):
+    with pytest.raises(ClusterError, match=f"the record would be wrong: {next(iter(wrong))} is"):
+        keep(tmp_path, **wrong)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 2, "mode": "off"}', '{"schema": 1, "mode": "both", "phase": "settled"}'])
 def test_a_record_that_is_none_is_not_taken_for_no_mode(tmp_path, text):
     (tmp_path / "mode.json").write_text(text, encoding="utf-8")

@@ -246,6 +246,9 @@ def test_what_is_expected_follows_from_the_mode():
     assert judging.clusters_of({**SINGLES, "phase": "failed"}, "spark-1") == {"spark-1": "head"}
     assert judging.clusters_of({**SINGLES, "phase": "switching"}, "spark-1") == {} and judging.mode_of({**SINGLES, "phase": "switching"}) == ""
     assert judging.clusters_of(None, "spark-1") is None and judging.mode_of(None) == ""
+    # What a bring-up recorded without a declared mode declares nothing.
+    assert judging.clusters_of({**pair, "mode": "serve"}, "spark-1") is None and judging.mode_of({**pair, "mode": "serve"}) == ""
+    assert judging.mode_of({**pair, "mode": "day"}) == "day"
 
 
 # --- engines ------------------------------------------------------------------------------------------------------------
