@@ -41,7 +41,7 @@ def disabled(unit: Unit, params: Params) -> list[tuple[str, t.Callable[[], None]
     """Return the actions that disable the units of other clusters which do not run: a node runs one engine, and a boot would start both."""
     paths = sorted({*glob.glob(path_of(unit_files.unit_name("*"), params["roots"]["etc_root"]))} - {unit.path})
     others = {other: other.state(params["tool_timeout"]) for other in (Unit(os.path.basename(path), (path,)) for path in paths)}
-    disable = [other for other, state in others.items() if state.enabled and state.active is False and not state.starting]
+    disable = [other for other, state in others.items() if state.enabled and not state.active and not state.starting]
     return [(f"disable {other.name}", functools.partial(other.systemctl, params["tool_timeout"], "disable", "--quiet", other.name)) for other in disable]
 
 
@@ -55,5 +55,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         private.make(os.path.dirname(unit.folder))
 
     shown = glance.path_of(params["state_dir"], params["cluster_name"])
-    first = disabled(unit, params) if params["state"] == "present" and params["enabled"] else []
+    first = disabled(unit, params) if params["enabled"] else []
     return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), shown, locks=True, check_held=begin, first=first)

@@ -136,6 +136,8 @@ def test_how_an_engine_came_back_is_shown_and_is_no_trouble(node):
     assert any(f"unclean boot at {boot['at']}" in line for line in lines)
     boots.outlast(str(node / "state"))
     assert "unclean boot" not in "\n".join(screen(one={**look(node), "reached": True}).lines)
+    show(node, state="starting", token={})
+    assert glancing.is_well({**look(node), "reached": True})
     show(node, state="refused", reason="it is the second unclean boot in a row")
     assert not glancing.is_well({**look(node), "reached": True})
 

@@ -74,6 +74,13 @@ def test_one_that_runs_or_starts_or_is_unknown_is_left_alone(node, state):
     assert not any(PAIR in action for action in present(node)["actions"]) and not any(PAIR in call for call in node.asked)
 
 
+def test_its_own_unit_that_failed_is_started_and_not_disabled(node):
+    present(node)
+    node.asked.clear()
+    node.states.update({PAIR: "failed disabled", OWN: "failed enabled"})
+    assert present(node)["actions"] == [f"start {OWN}"] and node.asked == [f"start {OWN}"]
+
+
 def test_a_unit_that_does_not_start_at_boot_leaves_the_others_alone(node):
     assert not any(PAIR in action for action in present(node, enabled=False)["actions"])
     present(node)
