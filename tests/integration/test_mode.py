@@ -212,7 +212,7 @@ def test_an_unknown_mode_names_the_layouts(layouts: Modes) -> None:
 # --- faults during a change ---------------------------------------------------------------------------------------------
 
 #: Printed by a play when a change begins, when its stop of services begins, and when its start of services begins.
-BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "PLAY [Clusters of the mode: begin]"
+BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "mode_begin.yml for "
 
 
 def test_ssh_to_the_worker_lost_on_the_way_is_named_and_the_next_run_goes_on(modes: Modes) -> None:
