@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook mode through Ansible itself, on this machine as three nodes: its plays, its plans, its records, and roles that only note what is asked of them."""
+"""The playbook mode through Ansible itself, on this machine as three nodes: its plays, plans and records, with roles that only note what is asked of them."""
 
 from __future__ import annotations
 

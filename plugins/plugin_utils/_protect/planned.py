@@ -313,7 +313,8 @@ def ups(draft: Draft) -> None:
         message = f"NUT's files, which are yours, lack {len(missing)} line(s), so nothing stops an engine here on battery"
         remedy = f"Where NUT monitors your UPS on this node, add to {'; to '.join(missing)}. Then restart nut-monitor, and repeat."
         return draft.say("warn", message, remedy)
-    if not all([_file(draft, text, key) for key, text in HOOKS.items()]):
+    written = [_file(draft, text, key) for key, text in HOOKS.items()]
+    if not all(written):
         # One of them alone does nothing.
         return draft.texts.clear()
     unit = facts.unit(HOOK)

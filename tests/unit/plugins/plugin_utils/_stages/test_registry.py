@@ -617,7 +617,6 @@ def test_every_stage_of_a_start_has_a_remedy() -> None:
     assert set(report.REMEDIES) == {*cold_starts.STAGES[1:], ""}
 
 
-
 def test_stage_seconds_skip_what_did_not_run() -> None:
     assert report.stage_seconds({"begin": 10.0, "image": 30.5, "model": None, "engine": 31.0, "ray": 42}) == {"image": 20.5, "ray": 11.0}
     times = {"validate": 1.0, "preflight": 4.0, "begin": 10.0, "image": 30.5}
