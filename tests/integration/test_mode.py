@@ -69,7 +69,6 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
         assert key and key not in shown
     screen = played.stdout[played.stdout.index("Mode: singles") :].partition("PLAY RECAP")[0]
     assert len(list(filter(str.strip, screen.splitlines()))) <= 18, screen
-    assert played.seconds <= 5, played.seconds
 
 
 def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:

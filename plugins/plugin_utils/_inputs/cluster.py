@@ -61,7 +61,8 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
     """Judge the inputs of a play from the answers of ``inputs_info`` for its hosts. This contacts no node.
 
     ``play`` has ``groups`` (name to hosts), ``hosts`` (all hosts of the play), ``batch`` (hosts of this batch), ``limit`` (the
-    --limit pattern or empty), ``forks``, ``consent`` (the word of gb10_allow that a job needs, or empty), and ``of_mode``, whether this is one cluster of a mode.
+    --limit pattern or empty), ``forks``, ``consent`` (the word of gb10_allow that a job needs, or empty), and
+    ``of_mode``, whether this is one cluster of a mode.
     """
     problems = list(_differences(answers))
     first = next(iter(answers.values()))

@@ -40,7 +40,8 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
             remedy="name one, such as -e gb10_mode=cluster; gb10_layouts in the inventory defines others",
         )
     if first["one"]:
-        yield wrong(f"gb10_single is {first['one']}, but a mode is about all nodes.", remedy="leave gb10_single out; with serve it starts the service of one node")
+        remedy = "leave gb10_single out; with serve it starts the service of one node"
+        yield wrong(f"gb10_single is {first['one']}, but a mode is about all nodes.", remedy=remedy)
     problems = list(layouts.problems(first["layouts"], list(answers)))
     yield from (problem_finding(problem, CLUSTER) for problem in problems)
     for name in shared_names(answers) if not problems else ():

@@ -74,11 +74,20 @@ def test_clusters_with_a_common_node_take_their_turn_together():
         (LAYOUTS, []),
         ({"serve": {"all": "x"}}, ["gb10_layouts.serve: is the name of a mode that always exists; expected another name than cluster, singles, off, serve"]),
         ({"Day": {"all": "x"}}, ["gb10_layouts.Day: cannot be the name of a layout; expected 1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first"]),
-        ({False: {"all": "x"}}, ["gb10_layouts.False: cannot be the name of a layout; expected 1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first"]),
+        (
+            {False: {"all": "x"}},
+            ["gb10_layouts.False: cannot be the name of a layout; expected 1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first"],
+        ),
         ({"day": {}}, ["gb10_layouts.day: has no nodes; expected a mapping of nodes to profiles, such as {all: PROFILE}"]),
         ({"day": "a_one"}, ["gb10_layouts.day: has no nodes; expected a mapping of nodes to profiles, such as {all: PROFILE}"]),
-        ({"day": {"spark-9": "x"}}, ["gb10_layouts.day: names spark-9, which is not a node of the cluster; expected all, or some of spark-2, spark-1, spark-3"]),
-        ({"day": {"spark-1,": "x"}}, ["gb10_layouts.day: names nothing, which is not a node of the cluster; expected all, or some of spark-2, spark-1, spark-3"]),
+        (
+            {"day": {"spark-9": "x"}},
+            ["gb10_layouts.day: names spark-9, which is not a node of the cluster; expected all, or some of spark-2, spark-1, spark-3"],
+        ),
+        (
+            {"day": {"spark-1,": "x"}},
+            ["gb10_layouts.day: names nothing, which is not a node of the cluster; expected all, or some of spark-2, spark-1, spark-3"],
+        ),
         ({"day": {1: "x"}}, ["gb10_layouts.day: names 1, which is not a node of the cluster; expected all, or some of spark-2, spark-1, spark-3"]),
         ({"day": {"all": "x", "spark-1": "y"}}, ["gb10_layouts.day: names spark-1 2 times; expected each node once, since a node runs one engine"]),
         ({"day": {"spark-1,spark-2": "x", "spark-2": "y"}}, ["gb10_layouts.day: names spark-2 2 times; expected each node once, since a node runs one engine"]),

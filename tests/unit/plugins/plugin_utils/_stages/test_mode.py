@@ -136,7 +136,7 @@ def test_a_foreign_cluster_refuses_the_change():
         ({"single": "gb10"}, "mode.names", "the name of more than one cluster"),
         ({"single": "gb10", "mode": "cluster"}, "mode.names", "gb10 is the name of more than one cluster"),
         ({"single_source": ""}, "mode.profile", "no host has a gb10_single_profile"),
-        ({"layouts": {"off": {"all": "a_tp2"}}}, "mode.layout", "gb10_layouts.off: is the name of a mode that always exists; expected another name than cluster"),
+        ({"layouts": {"off": {"all": "a_tp2"}}}, "mode.layout", "gb10_layouts.off: is the name of a mode that always exists; expected another name"),
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
