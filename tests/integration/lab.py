@@ -21,6 +21,7 @@ import typing as t
 from pathlib import Path
 
 import ansible_runner
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Head and worker of each lab, by the name of its inventory.
@@ -334,6 +335,16 @@ def secret_file(lab: Lab, text: str) -> str:
     path.touch(0o600)
     path.write_text(text, encoding="utf-8")
     return str(path)
+
+
+def of_both_labs(directory: Path, groups: dict[str, t.Any]) -> Lab:
+    """Return a lab of both labs' nodes, with groups of theirs as a user adds them. Fails when one of them is not up."""
+    inventories = [ROOT / "inventories" / name for name in LABS]
+    missing = [path.name for path in inventories if not (path / "hosts.yml").exists()]
+    assert not missing, f"this needs both labs, and {', '.join(missing)} is not up: tests/lab/lab.py --lab current up, --lab next up"
+    own = directory / "groups.yml"
+    own.write_text(yaml.safe_dump(groups), encoding="utf-8")
+    return Lab(directory, [*inventories, own])
 
 
 class Once:

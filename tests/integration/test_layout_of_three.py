@@ -9,9 +9,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-import yaml
 
-from .lab import LABS, ROOT, Lab, Play
+from .lab import LABS, Lab, Play, of_both_labs
 from .test_models import says
 
 HEAD, WORKER = LABS["lab"]
@@ -45,18 +44,12 @@ class Three:
 
 @pytest.fixture(scope="module", name="three")
 def fixture_three(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Three]:
-    inventories = [ROOT / "inventories" / lab for lab in LABS]
-    missing = [path.name for path in inventories if not (path / "hosts.yml").exists()]
-    if missing:
-        pytest.fail(f"three nodes need both labs, and {', '.join(missing)} is not up: tests/lab/lab.py --lab current up, --lab next up")
-    directory = tmp_path_factory.mktemp("three")
     # In the labs' own inventories two of the nodes are heads. The nodes of all labs share the machine's memory.
     shared = {
         "gb10_head_host": HEAD, "gb10_worker_hosts": [WORKER, THIRD], "gb10_silenced": ["input.two_heads", "input.nodes"], "gb10_layouts": LAYOUTS,
         "__gb10_shared_tolerance_mb": 16384,
     }  # fmt: skip
-    (directory / "three.yml").write_text(yaml.safe_dump({"three_nodes": {"hosts": dict.fromkeys(NODES, {}), "vars": shared}}), encoding="utf-8")
-    made = Three(Lab(directory, [*inventories, directory / "three.yml"]))
+    made = Three(of_both_labs(tmp_path_factory.mktemp("three"), {"three_nodes": {"hosts": dict.fromkeys(NODES, {}), "vars": shared}}))
     yield made
     made.change("off", gb10_allow="interrupt,forget")
 

@@ -70,6 +70,14 @@ class Swept:
         self.lab.run(host, "systemctl", "start", "gb10-sweep.service", check=False)
         return self.lab.run(host, "journalctl", "--unit=gb10-sweep.service", "--no-pager", "--output=cat", f"--since=@{began}")
 
+    def serve(self, **single: t.Any) -> None:
+        """Bring up a service that the sweep finds well, and forget the messages so far."""
+        up = self.lab.play("serve", **single)
+        assert up.rc == 0, up.failures
+        assert self.play().rc == 0
+        assert "all is well" in self.sweep(HEAD)
+        self.forget()
+
     def came(self) -> list[dict[str, t.Any]]:
         """All messages that the listener has received so far."""
         return [json.loads(line) for line in self.lab.run(WORKER, "sh", "-c", f"cat {CAME} 2>/dev/null", check=False).splitlines()]
@@ -222,11 +230,7 @@ def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     try:
-        up = lab.play("serve", **single)
-        assert up.rc == 0, up.failures
-        assert swept.play().rc == 0
-        assert "all is well" in swept.sweep(HEAD)
-        swept.forget()
+        swept.serve(**single)
         lab.run(HEAD, "docker", "kill", f"gb10-{HEAD}-head")
         journal = swept.sweep(HEAD)
         assert f"engine {HEAD}: it does not run" in journal, journal
@@ -245,11 +249,7 @@ def test_a_node_that_came_back_after_a_power_cut_is_reported_once_and_it_is_over
     assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     forget_boots(lab, HEAD)
     try:
-        up = lab.play("serve", **single)
-        assert up.rc == 0, up.failures
-        assert swept.play().rc == 0
-        assert "all is well" in swept.sweep(HEAD)
-        swept.forget()
+        swept.serve(**single)
         cut_power(HEAD)
         assert await_settled(lab, HEAD, unit(HEAD)) == "active"
         journal = swept.sweep(HEAD)

@@ -124,8 +124,6 @@ _FORMS: Forms = {
     "port": (lambda value: is_whole_number(value, 1, 65535), "a port from 1 to 65535"),
     "health_path": (lambda value: isinstance(value, str) and re.fullmatch(r"/[!-~]*", value), "a path that begins with /, such as /health"),
     "memory_gib": (_claim, f"GiB above 0, up to {MOST_GIB}, as a number"),
-    # By the cluster's layouts, see _companion.
-    "modes": (lambda _value: True, ""),
     "env": (lambda value: isinstance(value, dict) and all(isinstance(name, str) for name in value), "a mapping of variables"),
     "arguments": (_texts, "a list of words"),
     "mounts": (
@@ -159,6 +157,7 @@ def _companion(where: str, companion: t.Any, modes: t.Sequence[str]) -> t.Iterat
     if not isinstance(companion, dict):
         yield Fault(where, f"is {companion!r}", f"a mapping of {', '.join(DEFAULTS)}")
         return
+    # Which modes there are depends on the cluster's layouts.
     forms: Forms = {
         **_FORMS,
         "modes": (lambda value: isinstance(value, list) and value and all(mode in modes for mode in modes_of(value)), f"a list of some of {', '.join(modes)}"),
