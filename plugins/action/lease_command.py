@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(
             argument_spec={
                 "command": {"type": "list", "elements": "str", "required": True},
-                "mode": {"type": "str", "choices": ["cluster", "singles"], "required": True},
+                "mode": {"type": "str", "required": True},
                 "clusters": {"type": "list", "elements": "str", "required": True},
                 "nodes": {"type": "list", "elements": "str", "required": True},
                 "engines": {"type": "list", "elements": "dict", "required": True},
@@ -263,7 +263,7 @@ class ActionModule(ActionBase):
         options = self._options
         missing = sorted(set(options["clusters"]) - {service.cluster for service in services})
         if missing:
-            remedy = "See status; a lease needs units (gb10_unit: auto or present)."
+            remedy = "See status; a lease needs units (gb10_unit: enabled or present)."
             raise UnknownState(f"no unit says that {', '.join(missing)} serves, so where is not known", remedy=remedy, reason="no unit")
         listed = os.path.join(place, "services.json")
         by_cluster = {service.cluster: {"endpoint": service.endpoint, "model": service.model, "api_key_file": service.key_file} for service in services}

@@ -87,6 +87,11 @@ options:
           - The lowest available memory in MiB during the engine's start
             (RV(gb10.cluster.vllm_serve#module:lowest_available_mb)). Without it, the memory available now.
         type: int
+      cold_start:
+        description:
+          - The seconds of the start by stage (RV(gb10.cluster.vllm_serve_info#module:cold_start)). The next start of the same image and profile is
+            compared with it.
+        type: dict
   proof:
     description:
       - The result of a run's proof.
@@ -117,14 +122,15 @@ options:
       state:
         description:
           - Whether the record exists. Without one no mode is declared, and any bring-up is allowed.
+          - V(served) records the mode C(serve) with O(mode.clusters) after a bring-up, unless a mode is declared. V(ended) removes such a record of one of
+            O(mode.clusters) after a teardown. A record of C(serve) declares no mode, but a change of the mode can return to it.
         type: str
-        choices: [present, absent]
+        choices: [present, absent, served, ended]
         default: present
       mode:
         description:
           - The declared mode. Required with O(mode.state=present).
         type: str
-        choices: [cluster, singles, "off"]
       phase:
         description:
           - The progress of the mode. V(settled) means that all of it was proven, V(switching) that a change is in progress or was interrupted, V(failed) that
@@ -272,7 +278,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes impor
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import path_of as note_path
-from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, cold_starts, proofs, starts
 
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
@@ -286,14 +292,15 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
         "context": {"type": "int", "required": True},
         "run_id": {"type": "str", "required": True},
         "lowest_mb": {"type": "int"},
+        "cold_start": {"type": "dict"},
     },
     "proof": {
         "run_id": {"type": "str", "required": True},
         "failed": {"type": "list", "elements": "str", "required": True},
     },
     "mode": {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "mode": {"type": "str", "choices": list(modes.MODES)},
+        "state": {"type": "str", "choices": ["present", "absent", "served", "ended"], "default": "present"},
+        "mode": {"type": "str"},
         "phase": {"type": "str", "choices": list(modes.PHASES), "default": modes.SETTLED},
         "reason": {"type": "str", "default": ""},
         "clusters": {"type": "dict", "default": {}},
@@ -323,6 +330,9 @@ def image_of(params: Params) -> str:
 def record_start(params: Params, check_mode: bool) -> Result:
     """Record once how much of the node's memory a start took. Later figures depend on what its users do."""
     _module.require_least(params, {"context": 1, "tool_timeout": 1})
+    cold = {"cold_start": params["cold_start"]} if params["cold_start"] else {}
+    if cold and (problem := cold_starts.problem_of(params["cold_start"])):
+        raise ClusterError(f"start.cold_start: {problem}", remedy="Pass it as vllm_serve returns it.", reason="input")
     roots, path = params["roots"], starts.FILE.path_of(params["state_dir"], params["cluster_name"])
     note = read_note(note_path(params["state_dir"], params["cluster_name"]))
     boot = boot_id(roots["proc_root"])
@@ -343,6 +353,7 @@ def record_start(params: Params, check_mode: bool) -> Result:
         "before_mb": int(note["available_mb"]),
         "lowest_mb": available if params["lowest_mb"] is None else min(available, params["lowest_mb"]),
         "steady_mb": available,
+        **cold,
     }
     known = starts.FILE.read(path)
     if earlier := next((start for start in known if start["run_id"] == record["run_id"]), None):
@@ -379,9 +390,14 @@ def record_climb(params: Params, check_mode: bool) -> Result:
 
 def wanted_mode(params: Params, before: modes.Record | None) -> modes.Record | None:
     """Return the wanted record, None for none. Raises :class:`ClusterError` when it would be invalid."""
-    if params["state"] == "absent":
+    state = params["state"]
+    is_served = before is not None and before["mode"] == modes.SERVE
+    if state == "absent" or (state == "ended" and before and is_served and params["clusters"].keys() & before["clusters"].keys()):
         return None
-    wanted = modes.following(before, {key: params[key] for key in modes.SHAPE}, utc_text(), params["event"])
+    if state == "ended" or (state == "served" and before and not is_served):
+        return before
+    shape = {**params, "mode": modes.SERVE} if state == "served" else params
+    wanted = modes.following(before, {key: shape[key] for key in modes.SHAPE}, utc_text(), params["event"])
     if problem := modes.wrong(wanted):
         raise ClusterError(f"the record would be wrong: {problem}", remedy="Pass it as the playbook mode does.", reason="input")
     return before if before and modes.same(before, wanted) else wanted

@@ -43,7 +43,6 @@ options:
     description:
       - The mode that is up for it.
     type: str
-    choices: [cluster, singles]
     required: true
   clusters:
     description:

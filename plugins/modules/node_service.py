@@ -32,9 +32,11 @@ description:
     the units of O(lease.restore). The module itself starts and stops no engine.
   - A unit that is removed or kept leaves the programs that it started running.
   - A unit of that name that this collection did not write, or that was edited, is left unchanged, and the module fails.
-  - If the node was not shut down cleanly, the first start of an engine's or the companions' unit is refused, with the reason in the journal and in RV(unit).
-    A later manual C(systemctl start) is allowed. So is the first start if root created the file C(power_cycled) in O(state_dir) before. The file is
-    then removed.
+  - If the node was not shut down cleanly, an engine's or the companions' unit starts once if C(unclean_boot) in O(specification) is C(once). It does not start
+    if no unit has run for 60 minutes since the former unclean boot. Without C(once) it never starts then. The reason is in the journal and in RV(unit).
+    A later manual C(systemctl start) is allowed. So is the first start if root created the file C(power_cycled) in O(state_dir) before. The file is then
+    removed.
+  - An engine's unit that is set up to start at a boot disables enabled units of other clusters on the node that do not run.
 requirements:
   - With O(name=companions), Docker Engine 20.10 or newer, with its command line.
 extends_documentation_fragment:
@@ -268,7 +270,7 @@ options:
             required: true
           modes:
             description:
-              - The modes in which it is up. The default is V(cluster) and V(singles).
+              - The modes in which it is up. The default is every mode that has an engine.
             type: list
             elements: raw
       ca_file:
@@ -359,7 +361,6 @@ options:
         description:
           - The mode that is up for the command. Required with O(state=present).
         type: str
-        choices: [cluster, singles]
       lost_seconds:
         description:
           - Seconds of silence of the caller after which the node ends the lease, 20 or more. V(renewed) and V(returning) replace the value.

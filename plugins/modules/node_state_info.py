@@ -11,8 +11,8 @@ short_description: Show a node's declared mode, its engines, and whether Ansible
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads the declared mode with its last events, the lease, the reports of the engines' units, the last health sweep, and memory. It asks no engine and no
-    driver, needs no C(become) for that, and answers immediately. An engine without a unit is not seen.
+  - Reads the declared mode with its last events, the lease, the reports of the engines' units, unclean boots, the last health sweep, and memory. It asks
+    no engine and no driver, needs no C(become) for that, and answers immediately. An engine without a unit is not seen.
   - With V(clusters) in O(want), it also asks Docker which clusters have a container on the node, running or not. That needs access to Docker.
   - With V(reach) in O(want), it first runs a minimal module on the node, with C(become) if the task has it, and reports why that failed -
     the node does not answer, refuses the account, has no Python, no writable home, or sudo requires a password. A node that does not answer is then a result
@@ -33,7 +33,7 @@ options:
       - The facts to read.
     type: list
     elements: str
-    choices: [reach, mode, lease, engines, sweep, memory, clusters, companions_unit]
+    choices: [reach, mode, lease, engines, unclean_boots, sweep, memory, clusters, companions_unit]
     default: [mode, lease, engines, sweep, memory]
   strict:
     description:
@@ -85,6 +85,7 @@ engines:
   description:
     - The report of each engine's unit. C(state) is V(starting), V(running), V(stopped), V(refused), V(failed), or V(unknown) if it was written
       before the node's current boot and not updated since. C(token) has the C(seconds) to the last requested token, and C(at) the time.
+      C(start) is how long the start of the engine took, as text.
   returned: when V(engines) is wanted
   type: list
   elements: dict
@@ -97,6 +98,19 @@ engines:
       model: nvidia/nemotron-3-super
       endpoint: http://192.168.100.10:8000/v1
       token: {"seconds": 0.41, "at": "2026-11-24T02:10:00Z"}
+      start: "start: 702 s (weights 530, compile 18, graphs 15), compile cache used; last: 695 s"
+unclean_boots:
+  description:
+    - The last boots that a unit found unclean (a power cut, a reset, a crash), oldest first. C(at) is the time, C(seen_s) the seconds since the boot
+      at that time, and C(over) says that a unit has run for 60 minutes since, so that another one may be followed by a start.
+  returned: when V(unclean_boots) is wanted
+  type: list
+  elements: dict
+  sample:
+    - boot_id: b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11
+      at: "2026-11-24T02:10:00Z"
+      seen_s: 41.2
+      over: true
 sweep:
   description:
     - The result of the last health sweep of the node, with C(last_sweep), C(quiet), C(problems), C(last_alert) and C(undelivered) of
@@ -175,7 +189,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance, unit_files
 
 Params = dict[str, t.Any]
 
@@ -187,7 +201,7 @@ def engine(unit: glance.Glance, boot: str) -> dict[str, t.Any]:
     """Return a unit's last report, as far as it is still valid. An engine of an earlier boot counts as unknown until its unit reports again."""
     shown = {key: value for key, value in unit.items() if key != "boot_id"}
     if unit["boot_id"] != boot and unit["state"] in ("starting", "running"):
-        return {**shown, "state": "unknown", "reason": f"it was {unit['state']} before the last boot", "token": {}}
+        return {**shown, "state": "unknown", "reason": f"it was {unit['state']} before the last boot", "token": {}, "start": ""}
     return shown
 
 
@@ -225,6 +239,7 @@ WANTS: dict[str, tuple[t.Callable[[Params, str], t.Any], t.Any]] = {
     "mode": (lambda params, _boot: modes.read(params["state_dir"]), None),
     "lease": (lambda params, boot: leases.summary(leases.read(params["state_dir"]), boot), {}),
     "engines": (lambda params, boot: [engine(unit, boot) for unit in glance.on_node(params["state_dir"])], []),
+    "unclean_boots": (lambda params, _boot: boots.read(params["state_dir"]), []),
     "sweep": (lambda params, _boot: sweep(params), {}),
     "memory": (lambda params, _boot: memory(params), {}),
     "clusters": (lambda params, _boot: clusters(params), {}),

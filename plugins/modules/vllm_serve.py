@@ -203,6 +203,13 @@ options:
       - Wait for the first token.
     type: bool
     default: true
+  begun:
+    description:
+      - The result of an earlier task of this run with O(wait=false) that started the engine. This task only waits for it, and starts nothing. It returns
+        the keys of that result, too.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   wait_timeout:
     description:
       - Seconds to wait for the first token, from the start of the task.
@@ -242,6 +249,23 @@ options:
       - With V(0) the prompt is one word.
     type: int
     default: 0
+    version_added: 0.2.0
+  profile:
+    description:
+      - Id of the profile that is started. The node notes it, and compares the start with its last one of the same image and profile.
+    type: str
+    default: ""
+    version_added: 0.2.0
+  image_seconds:
+    description:
+      - Seconds that the image took before this task, for the line at the end of the start. Without it they are unknown.
+    type: float
+    version_added: 0.2.0
+  reported_start:
+    description:
+      - Seconds of a start as other owners reported them (a profile's C(start)), for the same line.
+    type: dict
+    default: {}
     version_added: 0.2.0
   signature_dirs:
     description:
@@ -410,7 +434,7 @@ engine_live:
 seen:
   description:
     - The last result of M(gb10.cluster.vllm_serve_info) during the wait for the first token (C(engine), C(last_end), C(container), C(api),
-      C(engine_version), C(completion), C(progress), C(routes)). A later task can use it and need not ask again.
+      C(engine_version), C(completion), C(progress), C(routes), C(cold_start)). A later task can use it and need not ask again.
   returned: after a wait, where the engine or a part of it is started
   type: dict
   version_added: 0.2.0
@@ -594,6 +618,7 @@ def engine_spec(params: dict[str, t.Any], desired: Desired, run_id: str) -> dict
         **desired._asdict(),
         "guard": launch.guard_of(desired.secret_env),
         "run_id": run_id,
+        "profile": params["profile"],
         "digest": desired.digest,
         "run_dir": RUN_TARGET,
         "config_root": f"{RUN_TARGET}/config",

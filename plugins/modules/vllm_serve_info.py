@@ -172,6 +172,12 @@ engine:
       type: bool
       version_added: 0.2.0
       sample: true
+    profile:
+      description: Id of the profile that it was started for. Empty if unknown.
+      returned: always
+      type: str
+      version_added: 0.2.0
+      sample: nemotron_3_super_tp2
     digest:
       description: Digest of the options it was started with.
       returned: always
@@ -554,9 +560,43 @@ completion:
       type: int
       version_added: 0.2.0
       sample: 1
+cold_start:
+  description: How long the start of the engine took, by its record, or by its log if it is not recorded yet. Null without a generated token.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  contains:
+    seconds:
+      description:
+        - Seconds by stage, C(image) (before the engine's process), C(weights), C(compile), C(graphs), C(warmup) (the rest of the engine's initialization),
+          C(first_token), and C(ready) (from the process to the token). A stage that was not seen is not listed.
+      returned: always
+      type: dict
+      sample: {"weights": 529.8, "compile": 18.0, "graphs": 15.0, "warmup": 40.5, "first_token": 0.4, "ready": 702.1}
+    compiled:
+      description: V(kept) if it used the compiled code of an earlier start, V(new) if it had to compile. Empty if its log shows neither.
+      returned: always
+      type: str
+      sample: kept
+    last:
+      description: C(seconds), C(compiled) and C(recorded_at) of the last recorded start of the same image and profile. Empty if there is none.
+      returned: always
+      type: dict
+      sample: {}
+    reported:
+      description: Seconds as other owners reported them, and C(by). Empty if unknown.
+      returned: always
+      type: dict
+      sample: {"weights": 606.4, "by": "djangodevreng/dgx-spark-benchmarks"}
+    error:
+      description: Why the records could not be read. Empty if they could.
+      returned: always
+      type: str
+      sample: ""
 """
 
 import functools
+import itertools
 import os
 import time
 import typing as t
@@ -574,7 +614,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import R
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: Bytes at the beginning of a log in which its start is looked for: the longest recorded one is far smaller.
+START_BYTES = 4 * engine_log.LOG_CHUNK
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
@@ -613,6 +657,18 @@ def last_lines(engine: dict[str, t.Any]) -> list[str]:
     """Return the last log lines of an engine that ended by itself, none for any other engine."""
     by_itself = engine["run_id"] and not engine["live"] and not engine["stopped_by"]
     return engine_log.log_end(engine["log_path"]) if by_itself else []
+
+
+def cold_start(engine: dict[str, t.Any], params: dict[str, t.Any], image_id: str) -> cold_starts.Cold:
+    """Return how long the start of a live engine took. Records that cannot be read do not prevent the other readings."""
+    try:
+        known, error = starts.FILE.read(starts.FILE.path_of(params["state_dir"], params["cluster_name"])), ""
+    except UnknownState as unread:
+        known, error = [], unread.with_remedy()
+    lines, _offset = engine_log.read_log(engine["log_path"], 0, START_BYTES, to_end=True)
+    # A request can have the same words.
+    before = itertools.takewhile(lambda line: "Application startup complete" not in line, lines)
+    return {**cold_starts.start_of(before, known, engine["run_id"], image_id, engine["profile"]), "error": error}
 
 
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> dict[str, t.Any]:
@@ -677,6 +733,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         **ray_view(inspected, params),
         **kernel_view(params),
         **answers,
+        "cold_start": cold_start(engine, params, (inspected or {}).get("Image", "")) if answers["completion"] else None,
         "memory_available_mb": memory["available_mb"],
         "memory_total_mb": memory["total_mb"],
         "now": time.time(),

@@ -186,7 +186,7 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         # and mostly there is none.
         text = question["variable"] in (
             "gb10_break_lock", "gb10_bundle_dir", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
-            "gb10_models_remove", "gb10_plan_context", "gb10_protect_measures", "gb10_single", "gb10_to",
+            "gb10_mode", "gb10_models_remove", "gb10_plan_context", "gb10_protect_measures", "gb10_single", "gb10_to",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiselect",) if question["variable"] == "gb10_allow" else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name

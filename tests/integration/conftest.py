@@ -35,6 +35,15 @@ def no_cluster(lab: Lab) -> None:
     lab.clear()
 
 
+@pytest.fixture(scope="module")
+def without_units(lab: Lab) -> t.Iterator[None]:
+    """Bring-ups set up no unit: it would bring back what a test breaks, and hold the cluster's lock meanwhile."""
+    lab.clear()
+    lab.settings["gb10_unit"] = "none"
+    yield
+    del lab.settings["gb10_unit"]
+
+
 @pytest.fixture
 def live_cluster(lab: Lab) -> None:
     """Start a test with a serving cluster that has the lab's own settings."""

@@ -50,7 +50,7 @@ SECRETS = "/etc/gb10/secrets/gb10"
 #: Prints a checksum or link target for each file in the user's directories, and the files of the collection that do not parse.
 #: Arguments: the collection's state directory, its secrets directory, the user's directories.
 FINGERPRINT = r"""
-import hashlib, json, os, sys
+import hashlib, json, os, sys, zipfile
 seen, broken = {}, []
 
 def files(root):
@@ -68,6 +68,10 @@ for root in sys.argv[3:]:
 for root in sys.argv[1:3]:
     for path in files(root):
         try:
+            # The program of a unit.
+            if path.endswith(".pyz"):
+                zipfile.ZipFile(path).close()
+                continue
             with open(path, encoding="utf-8") as handle:
                 text = handle.read()
             if path.endswith(".json"):
@@ -79,7 +83,7 @@ for root in sys.argv[1:3]:
         except FileNotFoundError:
             # A name of passage that was given up meanwhile.
             continue
-        except (ValueError, SyntaxError) as error:
+        except (ValueError, SyntaxError, zipfile.BadZipFile) as error:
             broken.append(f"{path}: {error}")
 print(json.dumps({"seen": seen, "broken": broken}))
 """
@@ -139,7 +143,7 @@ class Bystanders:
         for host in (HEAD, WORKER):
             roots = ("/home/spark/.cache/huggingface", "/var/lib/gb10/users-own.txt", "/var/log/gb10/users-own.txt")
             answer = json.loads(self._lab.run(host, "python3", "-c", FINGERPRINT, "/var/lib/gb10", "/etc/gb10", roots[0]))
-            assert answer["broken"] == [], f"half written on {host}"
+            assert answer["broken"] == [], f"half written on {host}: {answer['broken']}"
             files = {path: self._lab.run(host, "sha256sum", path).split()[0] for path in (*roots[1:], f"{SECRETS.rsplit('/', 1)[0]}/users-own.txt")}
             # Python modules that the engine compiles into the cache do not belong to the user.
             seen = {path: content for path, content in answer["seen"].items() if "/hub/" in path and "/__pycache__/" not in path}

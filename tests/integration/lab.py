@@ -21,6 +21,7 @@ import typing as t
 from pathlib import Path
 
 import ansible_runner
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Head and worker of each lab, by the name of its inventory.
@@ -40,6 +41,18 @@ PATIENCE = 12
 RUN = "/var/lib/gb10/gb10/run/run.json"
 #: A node's recorded baseline, with which it is compared later.
 BASELINE = "/var/lib/gb10/baseline.json"
+#: The unit of the pair's engine on each node.
+UNIT = "gb10-engine-gb10.service"
+#: Removes that unit, and leaves running what it started. Argument: the unit.
+UNIT_AWAY = """
+file=/etc/systemd/system/$1
+[ -e "$file" ] || exit 0
+touch /var/lib/gb10/gb10/unit/release
+systemctl disable --quiet --now "$1"
+rm -rf "$file" /var/lib/gb10/gb10/unit /var/lib/gb10/glance-gb10.json
+systemctl daemon-reload
+systemctl reset-failed "$1" 2> /dev/null || true
+"""
 
 
 def utc(created: str) -> float:
@@ -149,6 +162,8 @@ class Lab:
         self._tree = tree
         self._inventories = inventories
         self.scratch = private
+        #: Variables of every play and of :meth:`interrupt`, unless a call has its own.
+        self.settings: dict[str, t.Any] = {}
         self._runs = 0
         # Digest of the engine with the lab's own settings, once it has run.
         self._digest = ""
@@ -174,7 +189,7 @@ class Lab:
             project_dir=str(self._tree),
             playbook=str(self._tree / "playbooks" / f"{playbook}.yml"),
             inventory=[str(path) for path in self._inventories],
-            extravars={"gb10_records_dir": str(self._private / "records"), **variables},
+            extravars={"gb10_records_dir": str(self._private / "records"), **self.settings, **variables},
             tags=tags or None,
             verbosity=verbosity or None,
             skip_tags=skip_tags or None,
@@ -196,7 +211,7 @@ class Lab:
         ``when`` is called before that and returns at the right time, because the announced step may take a while to begin.
         """
         with subprocess.Popen(
-            [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, f"playbooks/{playbook}.yml", "-e", json.dumps(variables)],
+            [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, f"playbooks/{playbook}.yml", "-e", json.dumps(self.settings | variables)],
             cwd=ROOT,
             env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
@@ -243,21 +258,24 @@ class Lab:
 
     def down(self) -> None:
         """Take the cluster down if there is one."""
-        if self.containers(HEAD) or self.containers(WORKER):
+        if any(self.containers(host) or self.has_unit(host) for host in (HEAD, WORKER)):
             # A test may have left it in any state.
             played = self.play("teardown", gb10_allow="interrupt")
             assert played.rc == 0, played.failures
 
     def clear(self) -> None:
-        """Remove the cluster's containers directly, which is faster than a teardown. Other tests cover the teardown."""
+        """Remove the cluster's units and containers directly, which is faster than a teardown. Other tests cover the teardown."""
+        for host in (HEAD, WORKER):
+            self.run(host, "sh", "-c", UNIT_AWAY, "sh", UNIT, timeout=600)
         for host in (HEAD, WORKER):
             names = list(self.containers(host))
             if names:
                 self.run(host, "docker", "rm", "--force", *names)
 
     def up(self) -> None:
-        """Bring the cluster up with the lab's own settings, unless it already serves."""
-        if not (self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
+        """Bring the cluster up with the lab's own settings, unless it already serves, with its unit."""
+        has_unit = self.has_unit(HEAD) or self.settings.get("gb10_unit") == "none"
+        if not (has_unit and self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
             played = self.play(gb10_allow="restart,interrupt")
             assert played.rc == 0, played.failures
             self._digest = self.json(HEAD, RUN)["digest"]
@@ -273,6 +291,10 @@ class Lab:
         """Names and ids of the cluster's containers on a node, running or not."""
         ours = ("--filter", "label=io.gb10.cluster=gb10")
         return dict(line.split() for line in self.run(host, "docker", "ps", "-a", "--no-trunc", *ours, "--format", "{{.Names}} {{.ID}}").splitlines())
+
+    def has_unit(self, host: str) -> bool:
+        """Return whether the engine of the cluster has a unit on a node."""
+        return bool(self.run(host, "find", "/etc/systemd/system", "-maxdepth", "1", "-name", UNIT).strip())
 
     def json(self, host: str, path: str) -> dict[str, t.Any]:
         return json.loads(self.run(host, "cat", path))
@@ -313,6 +335,16 @@ def secret_file(lab: Lab, text: str) -> str:
     path.touch(0o600)
     path.write_text(text, encoding="utf-8")
     return str(path)
+
+
+def of_both_labs(directory: Path, groups: dict[str, t.Any]) -> Lab:
+    """Return a lab of both labs' nodes, with groups of theirs as a user adds them. Fails when one of them is not up."""
+    inventories = [ROOT / "inventories" / name for name in LABS]
+    missing = [path.name for path in inventories if not (path / "hosts.yml").exists()]
+    assert not missing, f"this needs both labs, and {', '.join(missing)} is not up: tests/lab/lab.py --lab current up, --lab next up"
+    own = directory / "groups.yml"
+    own.write_text(yaml.safe_dump(groups), encoding="utf-8")
+    return Lab(directory, [*inventories, own])
 
 
 class Once:

@@ -7,17 +7,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 import typing as t
 from pathlib import Path
 
 import yaml
 
-from .lab import HEAD, INVENTORY, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 from .test_models import CACHE, LAY, PARTS, SERVICES, says
 
 #: The name of the cluster in the mode `cluster`, and the path of a node's mode record.
 PAIR = "gb10"
 MODE = "/var/lib/gb10/mode.json"
+
+
+def profiles_with(directory: Path, profiles: dict[str, dict[str, t.Any]]) -> Path:
+    """Return a new directory with the lab's profiles and these, by id."""
+    shutil.copytree(ROOT / "tests" / "lab" / "profiles", directory)
+    for name, profile in profiles.items():
+        content = {"schema": 1, "id": name, **profile, "evidence": "untested"}
+        (directory / f"{name}.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return directory
 
 
 class Modes:

@@ -16,7 +16,7 @@ import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
 from .making import BARE_IMAGE, cut_power, reboot
-from .test_unit import await_settled, unit
+from .test_unit import SECOND, await_settled, forget_boots, unit
 
 SOURCES = ROOT / "tests" / "lab" / "companion"
 PLACE, TAG = "/var/lib/gb10-lab/companion", "gb10-lab/companion-stand-in:1"
@@ -72,9 +72,10 @@ def nothing_beside(lab: Lab, ollama: dict[str, t.Any]) -> t.Iterator[None]:
 
 
 def play(lab: Lab, do: str, mode: str, *companions: dict[str, t.Any], check: bool = False, **variables: t.Any) -> Play:
-    """Bring the head's companions up or down. The worker has none."""
+    """Bring the head's companions up or down, without a unit of the collection. The worker has none."""
     declared = {HEAD: list(companions), WORKER: []}
-    given = {"companions_do": do, "__companions_mode": mode, "gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", **variables}
+    inventory = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}"}
+    given = {"gb10_unit": "none", "companions_do": do, "__companions_mode": mode, **inventory, **variables}
     return lab.play("../tests/lab/tasks/companions", check=check, **given)
 
 
@@ -137,7 +138,7 @@ def test_beside_an_engine_the_claims_count_in_its_admission(lab: Lab, ollama: di
 
 @pytest.mark.parametrize("mode", ["cluster", "singles"])
 def test_the_engine_of_the_mode_counts_before_they_start(lab: Lab, ollama: dict[str, t.Any], mode: str) -> None:
-    profile = {"gb10_single_profile": "lab_tiny_one"} if mode == "singles" else {}
+    profile = {"companions_single": "lab_tiny_one"} if mode == "singles" else {}
     refused = play(lab, "up", mode, {**ollama, "memory_gib": 4000, "modes": [mode]}, **profile)
     assert refused.rc != 0 and "companion ollama 4000 GiB declared" in refused.said and not running(lab)
     goes = play(lab, "up", mode, {**ollama, "modes": [mode]}, **profile)
@@ -211,14 +212,20 @@ def test_the_containers_of_the_mode_come_back_after_a_clean_reboot_and_no_others
     assert lab.run(HEAD, "sh", "-c", f"ls /etc/systemd/system/{OURS} /var/lib/gb10/companions 2>/dev/null || echo none").strip() == "none"
 
 
-def test_after_a_power_cut_they_stay_down_say_why_and_start_when_a_person_says_so(lab: Lab, ollama: dict[str, t.Any]) -> None:
+def test_after_a_power_cut_they_come_back_once_and_after_a_second_one_they_stay_down_and_say_why(lab: Lab, ollama: dict[str, t.Any]) -> None:
+    forget_boots(lab, HEAD)
     assert play(lab, "up", "off", ollama, gb10_unit="enabled").rc == 0
+    cut_power(HEAD)
+    assert await_settled(lab, HEAD, OURS) == "active" and running(lab) == ["gb10-companion-ollama"]
+    assert "did not shut down cleanly" in lab.json(HEAD, "/var/lib/gb10/companions/state.json")["reason"]
+    assert play(lab, "up", "off", ollama, gb10_unit="enabled").changed == {}
     cut_power(HEAD)
     assert await_settled(lab, HEAD, OURS) == "failed" and running(lab) == []
     shown = lab.play("status", gb10_companions=[ollama])
-    assert "did not shut down cleanly" in shown.said and f"systemctl start {OURS}" in shown.said, shown.said[-3000:]
+    assert SECOND in shown.said and f"systemctl start {OURS}" in shown.said, shown.said[-3000:]
     lab.run(HEAD, "systemctl", "start", OURS)
     assert running(lab) == ["gb10-companion-ollama"]
+    forget_boots(lab, HEAD)
 
 
 def began(lab: Lab, name: str, what: str) -> int:

@@ -24,6 +24,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import containe
 from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, Play
 from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 #: Text in files of the head that no container can see.
 SECRET = "canary-of-the-host-7f3a"
 CANARIES = ("/root/gb10-canary", "/etc/gb10-canary", "/var/lib/gb10/canary.json", "/var/lib/gb10/gb10/canary.log", "/home/spark/gb10-canary")

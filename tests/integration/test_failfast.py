@@ -12,6 +12,8 @@ from .fault import BOTH, Fault
 from .injecting import INJECTIONS, Injection, full_log_disk, injected
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 #: Seconds of every start after a failure. Each start had all checks active and raised no alarm.
 STARTS: list[float] = []
 

@@ -16,6 +16,8 @@ from .injecting import HOLD, LIVE, TO_SERVE, Injection, in_container, make_holda
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
 from .making import WORKER_CONTAINER, busy
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 #: The note that status leaves for its next run when it waited in vain for a token.
 NOTE = f"{STATE}/no-progress.json"
 

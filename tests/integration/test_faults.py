@@ -42,6 +42,8 @@ from .making import (
     put_back,
 )
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 #: Printed by a play when it reaches a stage.
 TO_WORKER = "ray_worker : Run Ray's worker"
 TO_PROOF = "engine : Read each node's counters"

@@ -27,6 +27,8 @@ from .fault import BOTH, STATE, Fault
 from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
 from .making import BARE_IMAGE, HEAD_CONTAINER, IMAGE, IN_LOAD, MODEL, SNAPSHOT, WORKER_CONTAINER, lab_profile, registry
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")
 SPEC = ("--spec", "/opt/gb10/launch/engine.json")
 LOGS = "/var/log/gb10/gb10"

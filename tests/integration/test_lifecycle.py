@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, UNIT, WORKER, Lab, Play
 
 #: Files of the role engine, and other roles, that each stage runs; `validate` runs always, the lock around every stage that changes something,
 #: `abort_before` notes what existed before, `engine_judge` resolves the engine's arguments.
@@ -23,7 +23,7 @@ STAGES = {
     "model": {"model_look", "model_judge", *LOCK},
     "memory": {"memory", *LOCK},
     "ray": {"abort_before", "engine_judge", "ray_head", "ray_worker", "ray_gate", "secrets_make", *LOCK},
-    "serve": {"abort_before", "engine_judge", "vllm_server", *LOCK},
+    "serve": {"abort_before", "engine_judge", "vllm_server", "engine_unit", *LOCK},
     "proof": {"engine_judge", "proof", "proof_record"},
     "report": {"engine_judge", "report"},
 }
@@ -74,6 +74,12 @@ def test_a_converged_run_costs_few_tasks_and_calls(converged):
 def test_check_mode_on_a_converged_cluster_changes_nothing(lab, converged):
     played = lab.play(check=True)
     assert (played.rc, played.changed) == (0, {}), played.stdout
+
+
+def test_a_bring_up_leaves_a_unit_that_starts_at_boot_on_each_node(lab, converged):
+    for host in (HEAD, WORKER):
+        shown = lab.run(host, "systemctl", "show", "--property=ActiveState,UnitFileState", UNIT).split()
+        assert sorted(shown) == ["ActiveState=active", "UnitFileState=enabled"], host
 
 
 def test_secrets_are_not_in_the_job_output(lab, first, converged):
@@ -212,7 +218,7 @@ def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
     down = lab.play("teardown")
     assert down.rc == 0, down.failures
     for host in (HEAD, WORKER):
-        assert lab.containers(host) == {}
+        assert lab.containers(host) == {} and not lab.has_unit(host)
         assert lab.run(host, "pgrep", "--full", "--list-full", "ray start|raylet|gcs_server|vllm", check=False) == ""
         assert ":6379 " not in lab.run(host, "ss", "-Hltn")
     assert lab.play("teardown").changed == {}
@@ -221,6 +227,7 @@ def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
     assert predicted.rc == 0, predicted.failures
     assert predicted.changed
     assert lab.containers(HEAD) == {}, "check mode made a container"
+    assert not lab.has_unit(HEAD), "check mode made a unit"
 
     up = lab.play()
     assert up.rc == 0, up.failures

@@ -13,6 +13,8 @@ import pytest
 from .fault import Fault
 from .lab import HEAD, WORKER, Lab
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 EXECUTORS = {"ray": {}, "native": {"gb10_profile": "lab_tiny_native_tp2"}}
 #: The name of the interface in NCCL's syntax for an exact match: another value with the same meaning.
 OWN = {"NCCL_SOCKET_IFNAME": "=eth1"}

@@ -68,12 +68,19 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, plann
     assert FLAG not in argv(lab) and first.stat("gb10_report")["kv_cache"] == {"bytes": None, "why": ""}
     shown = str(lab.play("status").stat("gb10_status"))
     assert shown.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
+    # Without a GPU nothing is compiled.
+    cold = first.stat("gb10_report")["cold_start"]
+    assert {"image", "weights", "warmup", "first_token", "ready"} <= set(cold["seconds"]) and (cold["compiled"], cold["last"], cold["error"]) == ("", {}, "")
+    assert lab.json(HEAD, STARTS)["starts"][-1]["cold_start"] == cold and "cold_start" not in lab.json(WORKER, STARTS)["starts"][-1]
+    assert f"start: {cold['seconds']['ready']:.0f} s (" in first.said and f"start: {cold['seconds']['ready']:.0f} s (" in shown
 
     # The same engine with another cache size is another engine. The old one is not removed without consent, and the new one is admitted in its place.
     kept = lab.play(gb10_kv_cache="recorded", **planned)
     assert kept.rc != 0 and "gb10_allow=restart" in kept.failures and FLAG not in argv(lab)
     applied = lab.play(gb10_kv_cache="recorded", gb10_allow="restart", **planned)
     assert applied.rc == 0, applied.failures
+    last = applied.stat("gb10_report")["cold_start"]["last"]
+    assert last["seconds"] == cold["seconds"], "the same image and profile"
     report = applied.stat("gb10_report")["kv_cache"]
     given = argv(lab)
     assert given[given.index(FLAG) + 1] == str(report["bytes"]) and report["bytes"] % 2**28 == 0

@@ -7,16 +7,18 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
-import shutil
+import re
 import typing as t
 
+import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Once, Play
+from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
 from .making import boot, play_losing_ssh, reboot, shut_down
-from .modes import MODE, PAIR, Modes
-from .test_models import SERVICES
+from .modes import MODE, PAIR, Modes, profiles_with
+from .test_models import SERVICES, says
 from .test_unit import await_state, state, unit
 
 
@@ -60,10 +62,13 @@ def test_one_screen_without_sudo_says_mode_models_and_memory(modes: Modes) -> No
     for host, (_profile, model) in SERVICES.items():
         (engine,) = played.stat("gb10_glance")[host]["engines"]
         assert (engine["cluster"], engine["state"]) == (host, "running") and engine["model"].endswith(model) and engine["token"]["seconds"] > 0
+        assert re.match(r"start: \d+ s \(.*weights \d+, warmup \d+, first token \d+\)", engine["start"]) and engine["start"] in played.said, engine
         # All accounts may read these files, which contain no secret.
         key = modes.lab.run(host, "cat", f"/etc/gb10/secrets/{host}/api_key").strip()
         shown = modes.lab.run(host, "runuser", "-u", "nobody", "--", "cat", MODE, f"/var/lib/gb10/glance-{host}.json")
         assert key and key not in shown
+    screen = played.stdout[played.stdout.index("Mode: singles") :].partition("PLAY RECAP")[0]
+    assert len(list(filter(str.strip, screen.splitlines()))) <= 18, screen
 
 
 def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
@@ -85,10 +90,7 @@ class Broken:
     """The same inventory with a profile whose settings the engine refuses: fewer tokens per step than sequences."""
 
     def __init__(self, modes: Modes, name: str, extends: str, variables: t.Callable[[str], dict[str, t.Any]]) -> None:
-        scratch = modes.lab.scratch / name
-        shutil.copytree(ROOT / "tests" / "lab" / "profiles", scratch)
-        profile = {"schema": 1, "id": name, "extends": extends, "serve": {"max_num_batched_tokens": 1}, "evidence": "untested"}
-        (scratch / f"{name}.yml").write_text(yaml.safe_dump(profile), encoding="utf-8")
+        scratch = profiles_with(modes.lab.scratch / name, {name: {"extends": extends, "serve": {"max_num_batched_tokens": 1}}})
         (scratch / "hosts.yml").write_text(yaml.safe_dump({"all": variables(str(scratch / f"{name}.yml"))}), encoding="utf-8")
         self.modes = Modes(Lab(scratch, [INVENTORY, modes.lab.scratch / "services.yml", scratch / "hosts.yml"]))
 
@@ -127,10 +129,89 @@ def test_of_two_operators_at_once_one_is_refused(modes: Modes) -> None:
     modes.said("off")
 
 
+# --- layouts --------------------------------------------------------------------------------------------------------------
+
+#: Another model over both nodes, and a profile that the engine refuses: fewer tokens per step than sequences.
+PAIRS = {
+    "lab_other_tp2": {
+        "extends": "lab_tiny_native_tp2", "model": {"repo": "gb10-lab/tiny-other", "revision": "f" * 40, "served_names": ["gb10-lab/other"]},
+    },
+    "lab_refused_tp2": {"extends": "lab_tiny_native_tp2", "serve": {"max_num_batched_tokens": 1}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", name="layouts")
+def fixture_layouts(modes: Modes) -> Modes:
+    """The same nodes with layouts in place of profiles for each node."""
+    scratch = profiles_with(modes.lab.scratch / "layouts", PAIRS)
+    path = {name: str(scratch / f"{name}.yml") for name in PAIRS}
+    layouts = {
+        "day": {host: profile for host, (profile, _model) in SERVICES.items()},
+        "big": {"all": "lab_tiny_tp2"},
+        "other": {f"{HEAD},{WORKER}": path["lab_other_tp2"]},
+        "refused": {"all": path["lab_refused_tp2"]},
+    }
+    shared = {"gb10_layouts": layouts, "__gb10_shared_tolerance_mb": 16384}
+    (scratch / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"vars": shared}}), encoding="utf-8")
+    return Modes(Lab(scratch, [INVENTORY, scratch / "hosts.yml"]))
+
+
+def started_at(lab: Lab, host: str) -> datetime.datetime:
+    """When the engine of a node's own service was started, by its run."""
+    return datetime.datetime.strptime(lab.json(host, f"/var/lib/gb10/{host}/run/run.json")["run_id"].split("-")[0], "%Y%m%dT%H%M%SZ")
+
+
+def test_two_singles_a_pair_a_pair_of_another_model_and_nothing(layouts: Modes) -> None:
+    layouts.change("off")
+    lab = layouts.lab
+    both, none = {HEAD: {PAIR}, WORKER: {PAIR}}, {HEAD: set(), WORKER: set()}
+    expected = {"day": ({host: {host} for host in SERVICES}, SERVICES), "big": (both, {PAIR: ("", "tiny")}), "other": (both, {PAIR: ("", "gb10-lab/other")})}
+    for mode, (clusters, models) in {**expected, "off": (none, {})}.items():
+        played = layouts.change(mode)
+        report = played.stat("gb10_mode_report")
+        assert (report["mode"], report["phase"], report["services"]) == (mode, "settled", dict.fromkeys(models, "serves")), played.said[-3000:]
+        assert {host: layouts.clusters(host) for host in (HEAD, WORKER)} == clusters
+        for name, (_profile, model) in models.items():
+            assert "the cluster works" in says(lab, name if name in SERVICES else HEAD, name, model)
+        if mode == "day":
+            took = re.search(rf"{HEAD}: ready after (\d+):(\d+)", played.said)
+            assert took, played.said[-3000:]
+            ready = started_at(lab, HEAD) + datetime.timedelta(minutes=int(took[1]), seconds=int(took[2]))
+            assert started_at(lab, WORKER) < ready, "the second service loads while the first one does"
+        assert layouts.change(mode).changed == {}
+
+
+def test_a_layout_that_fails_gives_way_to_the_one_before(layouts: Modes) -> None:
+    layouts.change("day")
+    failed = layouts.change("refused", rc=1, gb10_mode_return=True)
+    assert "the mode is day again, as before" in failed.said, failed.said[-4000:]
+    assert failed.stat("gb10_mode_report")["services"] == dict.fromkeys(SERVICES, "serves")
+    assert {host: layouts.clusters(host) for host in SERVICES} == {host: {host} for host in SERVICES}
+    assert all((layouts.record(host)["mode"], layouts.record(host)["phase"]) == ("day", "settled") for host in SERVICES)
+
+
+def test_what_serve_brought_up_is_returned_to_and_its_teardown_leaves_no_record(layouts: Modes) -> None:
+    layouts.change("off", gb10_allow="forget")
+    served = layouts.lab.play("serve")
+    assert served.rc == 0 and {layouts.record(host)["mode"] for host in SERVICES} == {"serve"}, served.failures
+    assert layouts.lab.play("serve").changed == {}
+    failed = layouts.change("refused", rc=1, gb10_mode_return=True)
+    assert "the mode is serve again, as before" in failed.said, failed.said[-4000:]
+    assert "the cluster works" in says(layouts.lab, HEAD, PAIR, "tiny")
+    down = layouts.lab.play("teardown")
+    assert down.rc == 0 and "declared mode remains" not in down.said, down.failures
+    assert all(layouts.lab.run(host, "ls", "/var/lib/gb10").split().count("mode.json") == 0 for host in SERVICES)
+
+
+def test_an_unknown_mode_names_the_layouts(layouts: Modes) -> None:
+    refused = layouts.change("night", rc=1)
+    assert "gb10_mode is night; expected one of cluster, singles, off, big, day, other, refused." in refused.said, refused.said[-3000:]
+
+
 # --- faults during a change ---------------------------------------------------------------------------------------------
 
 #: Printed by a play when a change begins, when its stop of services begins, and when its start of services begins.
-BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "Bring the service up"
+BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "mode_begin.yml for "
 
 
 def test_ssh_to_the_worker_lost_on_the_way_is_named_and_the_next_run_goes_on(modes: Modes) -> None:

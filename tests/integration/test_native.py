@@ -16,6 +16,8 @@ from .fault import BOTH, Fault
 from .lab import HEAD, ROOT, RUN, WORKER, Lab, Once, Play
 from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 NATIVE = {"gb10_profile": "lab_tiny_native_tp2"}
 IN_LOAD = f"{WORKER}: joining ranks"
 

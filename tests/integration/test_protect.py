@@ -4,12 +4,14 @@
 
 """The lab's nodes are protected once, check mode predicts it correctly, and a revert restores every byte.
 
-A node of the lab is a container, so sshd cannot have a score below 0 there. The play reports that.
+A node of the lab is a container, so sshd cannot have a score below 0 there, and there is no watchdog. The play reports that. NUT is its files alone: what its
+timer does at its end is done by hand.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 import pytest
@@ -19,6 +21,19 @@ from .lab import HEAD, WORKER, Lab
 RECORD = "/var/lib/gb10/protection.json"
 DROP_IN = "/etc/systemd/journald.conf.d/90-gb10-protect.conf"
 SYSCTL = "/etc/sysctl.d/90-gb10-protect.conf"
+PANIC, OFF = "/etc/sysctl.d/90-gb10-panic.conf", "watchdog,panic,ups"
+REQUEST = "/run/nut/gb10-on-battery"
+#: The lines of docs/protect.md.
+SCHED = f"""CMDSCRIPT /usr/bin/touch
+PIPEFN /run/nut/upssched.pipe
+LOCKFN /run/nut/upssched.lock
+AT ONBATT * START-TIMER {REQUEST} 60
+AT ONLINE * CANCEL-TIMER {REQUEST}
+"""
+MON = """NOTIFYCMD /sbin/upssched
+NOTIFYFLAG ONBATT SYSLOG+EXEC
+NOTIFYFLAG ONLINE SYSLOG+EXEC
+"""
 
 #: Prints everything below /etc with its type, mode, owner and content, dpkg's selections and packages, the states of unit files, and vm.swappiness.
 #: Units and state of a cluster that is brought up meanwhile are excluded.
@@ -33,7 +48,8 @@ dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'
 systemctl list-unit-files --no-legend --no-pager --plain | grep -v ' transient ' | sort
 systemctl list-units --type=service --state=active --no-legend --no-pager --plain | cut -d' ' -f1 |
     grep -v -e '^user' -e '^session' -e '^systemd-hostnamed' -e '^gb10-' | sort
-cat /proc/sys/vm/swappiness
+cat /proc/sys/vm/swappiness /proc/sys/kernel/panic
+systemctl show --property=RuntimeWatchdogUSec
 ls /var/lib/gb10/protection.json* 2>/dev/null || true
 """
 
@@ -126,6 +142,54 @@ def test_what_was_begun_and_not_done_is_taken_back(lab: Lab, unprotected: None) 
     assert lab.play("protect", gb10_protect_measures="swap,journal").changed == {}
     assert lab.play("protect", gb10_protect="revert").rc == 0
     assert differing(before, fingerprint(lab)) == {}
+
+
+@pytest.fixture
+def nut(lab: Lab) -> t.Iterator[None]:
+    """The files of a NUT on both nodes."""
+    for host in (HEAD, WORKER):
+        lab.run(host, "sh", "-c", 'mkdir -p /etc/nut /run/nut && printf %s "$0" > /etc/nut/upssched.conf && printf %s "$1" > /etc/nut/upsmon.conf', SCHED, MON)
+    yield
+    for host in (HEAD, WORKER):
+        lab.run(host, "rm", "-rf", "/etc/nut", "/run/nut")
+
+
+def test_what_costs_something_stops_the_engine_on_battery_and_every_byte_comes_back(lab: Lab, unprotected: None, nut: None) -> None:
+    before = fingerprint(lab)
+    predicted = lab.play("protect", check=True, gb10_protect_measures=OFF)
+    assert predicted.rc == 0 and set(predicted.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, predicted.failures
+    # A request from before the hook was there does not act.
+    lab.run(HEAD, "touch", REQUEST)
+    first = lab.play("protect", gb10_protect_measures=OFF)
+    assert first.rc == 0 and "has no /dev/watchdog" in first.said, first.failures
+    # Of the lab's machine it depends whether a node may set it.
+    assert re.search("kernel.panic is (10, also after a boot|still)", first.said), first.said
+    assert all(f"{name} costs: " in first.said for name in OFF.split(","))
+    assert "kernel.panic = 10" in lab.run(HEAD, "cat", PANIC) and lab.run(HEAD, "systemctl", "is-enabled", "gb10-on-battery.path").strip() == "enabled"
+    again = lab.play("protect", gb10_protect_measures=OFF)
+    assert again.rc == 0 and again.changed == {}, again.said
+
+    units = ("gb10-engine-battery.service", "gb10-others.service")
+    for unit in units:
+        lab.run(HEAD, "systemd-run", "--unit", unit, "sleep", "3600")
+    try:
+        lab.run(HEAD, "touch", REQUEST)
+        waits = 'until test ! -e "$0" && ! systemctl is-active --quiet "$1"; do sleep 0.2; done'
+        lab.run(HEAD, "timeout", "60", "sh", "-c", waits, REQUEST, units[0])
+        assert lab.run(HEAD, "systemctl", "is-active", units[1]).strip() == "active"
+        lab.run(HEAD, "timeout", "60", "sh", "-c", 'while systemctl is-active gb10-on-battery.service | grep -q activating; do sleep 0.2; done')
+        assert "Result=success" in lab.run(HEAD, "systemctl", "show", "--property=Result", "gb10-on-battery.service")
+    finally:
+        lab.run(HEAD, "systemctl", "stop", *units, check=False)
+
+    back = lab.play("protect", gb10_protect="revert")
+    assert back.rc == 0 and set(back.changed) == {HEAD, WORKER} and differing(before, fingerprint(lab)) == {}, back.failures
+
+
+def test_without_nut_the_lines_to_add_are_named_and_nothing_changes(lab: Lab, unprotected: None) -> None:
+    before = fingerprint(lab)
+    ran = lab.play("protect", gb10_protect_measures="ups")
+    assert ran.rc == 0 and ran.changed == {} and "START-TIMER /run/nut/gb10-on-battery 60" in ran.said and differing(before, fingerprint(lab)) == {}, ran.said
 
 
 def test_an_unknown_measure_reaches_no_node(lab: Lab) -> None:

@@ -28,6 +28,8 @@ import yaml
 from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, secret_file
 from .making import HEAD_CONTAINER, IMAGE, listening
 
+pytestmark = pytest.mark.usefixtures("without_units")
+
 KEY_FILE = "/etc/gb10/secrets/gb10/api_key"
 ENGINE_JSON = "/var/lib/gb10/gb10/launch/engine.json"
 LAUNCHER = ("docker", "exec", HEAD_CONTAINER, "python3", "/opt/gb10/launch/launcher.py")

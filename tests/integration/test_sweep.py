@@ -17,6 +17,8 @@ import typing as t
 import pytest
 
 from .lab import HEAD, ROOT, WORKER, Lab, Play
+from .making import cut_power
+from .test_unit import BOOTS, await_settled, forget_boots, unit
 
 #: The units of the companion and of the listener.
 SPEECH, LISTENER = "gb10lab-sweep-speech.service", "gb10lab-listener.service"
@@ -67,6 +69,14 @@ class Swept:
         began = self.lab.run(host, "date", "+%s.%N").strip()
         self.lab.run(host, "systemctl", "start", "gb10-sweep.service", check=False)
         return self.lab.run(host, "journalctl", "--unit=gb10-sweep.service", "--no-pager", "--output=cat", f"--since=@{began}")
+
+    def serve(self, **single: t.Any) -> None:
+        """Bring up a service that the sweep finds well, and forget the messages so far."""
+        up = self.lab.play("serve", **single)
+        assert up.rc == 0, up.failures
+        assert self.play().rc == 0
+        assert "all is well" in self.sweep(HEAD)
+        self.forget()
 
     def came(self) -> list[dict[str, t.Any]]:
         """All messages that the listener has received so far."""
@@ -220,11 +230,7 @@ def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     try:
-        up = lab.play("serve", **single)
-        assert up.rc == 0, up.failures
-        assert swept.play().rc == 0
-        assert "all is well" in swept.sweep(HEAD)
-        swept.forget()
+        swept.serve(**single)
         lab.run(HEAD, "docker", "kill", f"gb10-{HEAD}-head")
         journal = swept.sweep(HEAD)
         assert f"engine {HEAD}: it does not run" in journal, journal
@@ -235,3 +241,26 @@ def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is
     assert down.rc == 0 and "The sweep stays on" in down.said, down.failures
     assert "all is well" in swept.sweep(HEAD)
     assert swept.told(HEAD) == ["alert", "well"]
+
+
+def test_a_node_that_came_back_after_a_power_cut_is_reported_once_and_it_is_over_by_itself(swept: Swept) -> None:
+    """The hour of a unit is simulated in the record."""
+    lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
+    assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
+    forget_boots(lab, HEAD)
+    try:
+        swept.serve(**single)
+        cut_power(HEAD)
+        assert await_settled(lab, HEAD, unit(HEAD)) == "active"
+        journal = swept.sweep(HEAD)
+        assert "boot: the node came back after an unclean boot" in journal and f"engine {HEAD}" not in journal, journal
+        swept.sweep(HEAD)
+        assert swept.told(HEAD) == ["alert"] and [list(message["problems"]) for message in swept.came() if message["node"] == HEAD] == [["boot"]]
+        record = lab.json(HEAD, BOOTS)
+        lab.write(HEAD, BOOTS, json.dumps({**record, "boots": [{**boot, "seen_s": boot["seen_s"] - 3600} for boot in record["boots"]]}))
+        assert "all is well" in swept.sweep(HEAD)
+        assert swept.told(HEAD) == ["alert", "well"]
+    finally:
+        down = lab.play("teardown", **single, gb10_allow="interrupt")
+        forget_boots(lab, HEAD)
+    assert down.rc == 0, down.failures

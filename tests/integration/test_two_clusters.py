@@ -10,9 +10,8 @@ import json
 import typing as t
 
 import pytest
-import yaml
 
-from .lab import LABS, ROOT, Lab, Play
+from .lab import LABS, Lab, Play, of_both_labs
 
 CLUSTERS = dict(zip(("alpha", "beta"), LABS))
 
@@ -70,14 +69,7 @@ class Both:
 
 @pytest.fixture(scope="module", name="both")
 def fixture_both(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Both]:
-    inventories = [ROOT / "inventories" / lab for lab in LABS]
-    missing = [path.name for path in inventories if not (path / "hosts.yml").exists()]
-    if missing:
-        pytest.fail(f"two clusters need both labs, and {', '.join(missing)} is not up: tests/lab/lab.py --lab current up, --lab next up")
-    directory = tmp_path_factory.mktemp("clusters")
-    clusters = directory / "clusters.yml"
-    clusters.write_text(yaml.safe_dump(Both.inventory()), encoding="utf-8")
-    made = Both(Lab(directory, [*inventories, clusters]))
+    made = Both(of_both_labs(tmp_path_factory.mktemp("clusters"), Both.inventory()))
     yield made
     for name in CLUSTERS:
         made.play(name, "teardown")

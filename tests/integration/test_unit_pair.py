@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pair's units restart it after a clean reboot of either node or both, with Ray and without. After a hard kill they do not, and give the reason."""
+"""A pair's units bring it back after a reboot of either node or both, with Ray and without, and once after a hard kill. Then they do not, and say why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from .lab import HEAD, WORKER, Lab, Play
 from .making import cut_power, reboot
-from .test_unit import active, await_settled, await_state, state, unit
+from .test_unit import SECOND, active, await_settled, await_state, forget_boots, state, unit
 
 CLUSTER = "gb10"
 UNIT = unit(CLUSTER)
@@ -21,12 +21,12 @@ WAIT = 200
 
 
 class Pair:
-    """The pair with enabled units, under one executor."""
+    """The pair with the units that every bring-up sets up, under one executor."""
 
     def __init__(self, lab: Lab, executor: str) -> None:
         self.lab = lab
         own = {"gb10_profile": "lab_tiny_native_tp2"} if executor == "native" else {}
-        self.variables: dict[str, t.Any] = {"gb10_unit": "enabled", "gb10_serve_timeout": WAIT, **own}
+        self.variables: dict[str, t.Any] = {"gb10_serve_timeout": WAIT, **own}
 
     def up(self) -> Play:
         played = self.lab.play("serve", **self.variables)
@@ -99,9 +99,8 @@ def test_the_head_reboots_and_the_worker_joins_it_again(pair: Pair) -> None:
 
 
 def test_a_play_brings_up_what_a_unit_waits_for(pair: Pair) -> None:
-    cut_power(WORKER)
-    assert await_settled(pair.lab, WORKER, UNIT) == "failed"
-    reboot(HEAD)
+    pair.lab.run(WORKER, "systemctl", "disable", UNIT)
+    reboot(HEAD, WORKER)
     await_state(pair.lab, HEAD, UNIT, lambda: WORKER in state(pair.lab, HEAD, CLUSTER)["reason"])
     assert active(pair.lab, HEAD, UNIT) == "activating"
     assert pair.lab.run(HEAD, "sh", "-c", f"ls /var/lib/gb10/{CLUSTER}/lock.json 2>/dev/null || echo none").strip() == "none"
@@ -110,11 +109,26 @@ def test_a_play_brings_up_what_a_unit_waits_for(pair: Pair) -> None:
     assert pair.up().changed == {}
 
 
-def test_a_worker_that_lost_its_power_keeps_the_pair_down_and_both_say_why(pair: Pair) -> None:
+def test_a_worker_that_loses_its_power_comes_back_and_the_head_starts_the_engine_once_more(pair: Pair) -> None:
+    forget_boots(pair.lab, HEAD, WORKER)
+    cut_power(WORKER)
+    assert await_settled(pair.lab, WORKER, UNIT) == "active"
+    assert "did not shut down cleanly" in state(pair.lab, WORKER, CLUSTER)["reason"]
+    pair.await_again(HEAD)
+    assert pair.serves()
+    assert pair.up().changed == {}
+
+
+def test_both_lose_their_power_and_come_back_once_and_a_second_time_the_pair_stays_down_and_says_why(pair: Pair) -> None:
+    forget_boots(pair.lab, HEAD, WORKER)
+    cut_power(HEAD, WORKER)
+    assert (await_settled(pair.lab, HEAD, UNIT), await_settled(pair.lab, WORKER, UNIT)) == ("active", "active")
+    assert pair.serves()
+    assert pair.up().changed == {}
     cut_power(WORKER)
     assert await_settled(pair.lab, WORKER, UNIT) == "failed"
-    assert "did not shut down cleanly" in state(pair.lab, WORKER, CLUSTER)["reason"]
+    assert SECOND in state(pair.lab, WORKER, CLUSTER)["reason"]
     shown = pair.lab.play("status", **pair.variables)
-    assert "did not shut down cleanly" in shown.said and shown.stat("gb10_health") != "serving"
+    assert SECOND in shown.said and shown.stat("gb10_health") != "serving"
     why = pair.await_failed(HEAD, WAIT + 200)
     assert WORKER in why, why

@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures, planned
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import NEVER
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect, protect_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
@@ -23,6 +24,9 @@ DEFAULT = "/etc/default/earlyoom"
 MEMINFO = {"MemTotal": 127600748, "MemAvailable": 30000000, "AnonPages": 4000000, "SwapTotal": 16777212, "SwapFree": 16777212}
 RECORD = "/var/lib/gb10/protection.json"
 ABSENT = "No such file or directory"
+SCHED, MON = "/etc/nut/upssched.conf", "/etc/nut/upsmon.conf"
+#: The measures that are on by default.
+DEFAULT_NAMES = tuple(name for name in measures.NAMES if name not in measures.costs())
 
 
 class Cut(Exception):
@@ -34,15 +38,19 @@ class ProtectedNode:
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, str]] = {}
-        self.directories = {"/etc/sysctl.d"}
+        self.directories = {"/etc/sysctl.d", "/etc/systemd/system"}
         names = (KERNEL, "docker-ce", "containerd.io", "bash", "unattended-upgrades")
         self.packages = {name: ["hold" if name == "containerd.io" else "install", "installed", "1"] for name in names}
         self.units = {
             "ssh.service": ["enabled", "active"], "systemd-journald.service": ["static", "active"], "apt-daily-upgrade.timer": ["enabled", "active"],
-            planned.EARLYOOM: ["", "inactive"], planned.OOMD: ["", "inactive"],
+            planned.EARLYOOM: ["", "inactive"], planned.OOMD: ["", "inactive"], planned.HOOK: ["", "inactive"],
         }  # fmt: skip
         self.apt = {"APT::Periodic::Unattended-Upgrade": "1", "Unattended-Upgrade::Allowed-Origins::": "${distro_id}:${distro_codename}-security"}
-        self.swappiness, self.writable, self.capabilities = "60", True, "000001ffffffffff"
+        self.swappiness, self.panic, self.capabilities = "60", "0", "000001ffffffffff"
+        self.writable = {"/proc/sys/vm/swappiness", "/proc/sys/kernel/panic", measures.WATCHDOG_DEVICE}
+        self.watchdog, self.pings, self.holds_watchdog = "0", False, ""
+        self.nut: list[str] = []
+        self.requested = False
         self.score, self.start, self.unit_score = 0, "700", 0
         self.arguments = ""
         self.candidate, self.mirror = "1.7-1", ""
@@ -65,7 +73,8 @@ class ProtectedNode:
 
     def _read(self) -> dict[str, dict[str, t.Any]]:
         stat = f"1204 (sshd) S {' '.join(['0'] * 18)} {self.start} 0"
-        proc = [f"/proc/sys/vm/swappiness:{self.swappiness}", f"/proc/self/status:CapEff:\t{self.capabilities}", f"/proc/1204/stat:{stat}"]
+        values = [f"/proc/sys/vm/swappiness:{self.swappiness}", f"/proc/sys/kernel/panic:{self.panic}"]
+        proc = [*values, f"/proc/self/status:CapEff:\t{self.capabilities}", f"/proc/1204/stat:{stat}"]
         units = [
             f"OOMScoreAdjust={self.unit_score}\nId={name}\nLoadState={'loaded' if enabled else 'not-found'}\nActiveState={active}\nUnitFileState={enabled}\n"
             for name, (enabled, active) in self.units.items()
@@ -78,11 +87,16 @@ class ProtectedNode:
             "candidate": f"earlyoom:\n  Installed: (none)\n  Candidate: {self.candidate or '(none)'}\n",
             "apt": "".join(f'{name} "{value}";\n' for name, value in self.apt.items()),
             "settings": self._settings(),
-            "writable": "",
+            "writable": "".join(f"{path}\n" for path in sorted(self.writable)),
+            "manager": f"WatchdogLastPingTimestampMonotonic={4242 if self.pings else NEVER}\nRuntimeWatchdogUSec={self.watchdog}\n",
+            "nut": "".join(f"{line}\n" for line in self.nut),
             "kernel": "\n".join([*proc, *(f"/proc/meminfo:{name}: {value} kB" for name, value in MEMINFO.items())]),
         }
         results: dict[str, dict[str, t.Any]] = {name: {"rc": 0, "stdout": text, "stderr": "", "stderr_lines": []} for name, text in outputs.items()}
-        results["writable"]["rc"] = 0 if self.writable else 1
+        if measures.WATCHDOG_DEVICE not in self.writable:
+            results["writable"] |= {"rc": 1, "stderr_lines": [f"find: '{measures.WATCHDOG_DEVICE}': {ABSENT}"]}
+        if not self.nut:
+            results["nut"] |= {"rc": 2, "stderr_lines": [f"grep: {SCHED}: {ABSENT}", f"grep: {MON}: {ABSENT}"]}
         if self.record is None:
             results["record"] |= {"rc": 1, "stderr_lines": [f"cat: {RECORD}: {ABSENT}"]}
         return {name: {**result, "item": {"key": name, "value": [name, RECORD]}, **self.broken.get(name, {})} for name, result in results.items()}
@@ -123,7 +137,12 @@ class ProtectedNode:
         if words[0] == "choom":
             self.score = int(words[2])
         elif words[0] == "sysctl":
-            self.swappiness = words[2].partition("=")[2]
+            name, _sign, value = words[2].partition("=")
+            setattr(self, name.rpartition(".")[2], value)
+        elif words[0] == "rm":
+            self.requested = False
+        elif words[0] == "systemctl":
+            self._hook(words[1], words[-1])
         elif words[-1] == "update":
             self.candidate = self.candidate or self.mirror
         elif words[0] == "dpkg":
@@ -140,7 +159,25 @@ class ProtectedNode:
             self.files.setdefault(DEFAULT, ("stock", "0644"))
             self._unit({"name": planned.EARLYOOM, "enabled": True, "state": "started"})
 
+    def _hook(self, verb: str, name: str) -> None:
+        """A path unit that is started while there is a request acts upon it."""
+        if f"/etc/systemd/system/{name}" not in self.files:
+            raise RuntimeError(f"Unit file {name} does not exist.")
+        assert verb != "restart" or not self.requested
+        self.units[name] = {"enable": ["enabled", self.units[name][1]], "restart": [self.units[name][0], "active"]}.get(verb, ["disabled", "inactive"])
+
+    def _reexec(self) -> None:
+        """systemd reads its drop-in, and opens the watchdog that it finds."""
+        text = self.files.get(planned.FILES["watchdog"], ("RuntimeWatchdogSec=0\n", ""))[0]
+        self.watchdog = text.rpartition("RuntimeWatchdogSec=")[2].strip()
+        self.pings = self.watchdog != "0" and not self.holds_watchdog
+
     def _unit(self, about: dict[str, t.Any]) -> None:
+        if about.get("daemon_reexec"):
+            self._reexec()
+        if about.get("daemon_reload") and planned.FILES["ups"] not in self.files:
+            # The link of an enabled unit outlives its file.
+            self.units[planned.HOOK] = [self.units[planned.HOOK][0].replace("disabled", ""), "inactive"]
         unit = self.units.get(about.get("name", ""))
         if unit is None:
             return
@@ -159,13 +196,16 @@ class ProtectedNode:
             raise RuntimeError("it is refused")
         if "directory" in steps:
             self.directories.add(steps["directory"])
-        if "content" in steps:
-            self.files[steps["path"]] = (steps["content"], "0644")
+        for path, content in steps.get("files", {}).items():
+            self.files[path] = (content, "0644")
+            self._pass()
         self._pass()
         for words in steps["commands"]:
             self._command(words)
             self._pass()
-        self.files.pop(steps.get("remove", ""), None)
+        for path in steps.get("remove", []):
+            self.files.pop(path, None)
+            self._pass()
         if "remove_directory" in steps and not any(path.startswith(steps["remove_directory"] + "/") for path in self.files):
             self.directories.discard(steps["remove_directory"])
         self._pass()
@@ -175,13 +215,18 @@ class ProtectedNode:
             self._pass()
         self._write(change["measure"], change["after"])
 
+    def with_nut(self, script: str = "/usr/bin/touch") -> None:
+        """Give it a NUT whose files have the lines that the hook needs."""
+        self.nut = [line.replace(": ", ":", 1) for _pattern, line in measures.NUT]
+        self.nut[0] = f"{SCHED}:CMDSCRIPT {script}"
+
     def run(self, *chosen: str, revert: bool = False, check: bool = False) -> Result:
         """Apply the measures as the role does."""
         failed: dict[str, str] = {}
 
         def ask(stage: t.Any, **settings: t.Any) -> Outcome:
             run = Run({"revert": revert, **settings}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check)
-            return stage.judge({"spark-1": self.answer(chosen or measures.NAMES, failed)}, run)
+            return stage.judge({"spark-1": self.answer(chosen or DEFAULT_NAMES, failed)}, run)
 
         plan = copy.deepcopy(ask(protect_plan).returns)
         for change in plan["changes"]["spark-1"] if not check else []:
@@ -210,7 +255,7 @@ class ProtectedNode:
 
     def fingerprint(self) -> dict[str, t.Any]:
         """The state that a revert has to restore."""
-        words = ("files", "directories", "packages", "units", "swappiness", "score", "record")
+        words = ("files", "directories", "packages", "units", "swappiness", "panic", "watchdog", "pings", "score", "record")
         return copy.deepcopy({word: getattr(self, word) for word in words})
 
 

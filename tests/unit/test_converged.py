@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TASKS, CALLS = 35, 12
 #: What Ansible does not list: the tasks of `always`.
 UNLISTED = ("Release the cluster lock",)
-#: Skipped on a converged cluster with Ray and without a unit.
-SKIPPED = {"Stop if a rule blocks", "Set up the unit"}
+#: Skipped on a converged cluster with Ray.
+SKIPPED = {"Stop if a rule blocks"}
 #: Actions that reach no node.
 LOCAL = ("gb10.cluster.judge", "gb10.cluster.inputs_info", "ansible.builtin.")
 LISTED = re.compile(r"^      (?:gb10\.cluster\.\w+ : )?(.+?)\tTAGS: ", re.MULTILINE)

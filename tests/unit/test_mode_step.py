@@ -11,8 +11,9 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_passed_on import Book
+from test_passed_on import ROOT, Book
 
+LAB_PROFILES = ROOT / "tests/lab/profiles"
 BROKEN = "is not JSON"
 
 
@@ -53,3 +54,26 @@ def test_a_step_says_whether_it_stopped_anything_and_whether_its_memory_leaks(tm
     noted = note(tmp_path, {"ansible.builtin.fail": {"msg": "no"}}, known, __mode_stopped="{{ 1 == 1 }}", __mode_leaks="{{ inventory_hostname == 'spark-1' }}")
     assert noted["spark-1"] == {"__mode_errors": {"return": {"said": "no", "remedy": ""}}, "__mode_leak": True, "__mode_down_at": "100.5"}
     assert noted["spark-2"]["__mode_leak"] is False
+
+
+def test_what_a_bring_up_proved_is_recorded_where_the_record_lacks_it_and_no_mode_is_declared(tmp_path: Path) -> None:
+    brought = {"gb10": {"profile": "lab_tiny_native_tp2", "source": "lab_tiny_native_tp2", "nodes": ["spark-1", "spark-2"]}}
+    facts: dict[str, dict[str, t.Any]] = {"spark-1": {"mode": {}}, "spark-2": {"mode": {"mode": "serve", "clusters": brought}}}
+    for node in facts:
+        (tmp_path / node).mkdir()
+    task = {
+        "ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": "known_answers", "rolespec_validate": False},
+        "vars": {
+            "__proof_asked": {"engine": {"live": False}},
+            "__gb10_in_mode": "{{ declared | default(false) }}",
+            "gb10_state_dir": f"{tmp_path}/{{{{ inventory_hostname }}}}",
+        },
+    }
+    given = {"gb10_profile": "lab_tiny_native_tp2", "gb10_profile_dirs": [str(LAB_PROFILES)]}
+    known = {node: {"__preflight_node": look} for node, look in facts.items()}
+    code, output = Book(tmp_path).play([{**task, "vars": {**task["vars"], "declared": True}}, task], facts=known, **given)
+    assert code == 0, output
+    record = json.loads((tmp_path / "spark-1" / "mode.json").read_text(encoding="utf-8"))
+    assert (record["mode"], record["phase"], record["clusters"]) == ("serve", "settled", brought)
+    assert record["events"][0]["text"] == "serve brought up gb10 with lab_tiny_native_tp2"
+    assert not (tmp_path / "spark-2" / "mode.json").exists() and output.count("changed: [") == 1, output

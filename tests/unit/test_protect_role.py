@@ -24,7 +24,6 @@ def play(place: Path, node: ProtectedNode, **variables: object) -> tuple[int, st
     for name, answer in node._read().items():
         (place / name).write_text(answer["stdout"])
         looks[name] = ["cat", str(place / ("none" if answer["rc"] else name))]
-    looks["writable"] = ["test", "-w", str(place)] if node.writable else ["false"]
     inventory = {"all": {"children": {"gb10_cluster": {"children": {"gb10_head": {"hosts": {"spark-1": {"ansible_connection": "local"}}}}}}}}
     (place / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
     (place / "book.yml").write_text(yaml.safe_dump(BOOK), encoding="utf-8")

@@ -104,6 +104,29 @@ def test_no_key_stands_beside_a_merge_that_has_it(path):
     assert list(merged_twice(yaml.compose((ROOT / path).read_text(encoding="utf-8")) or yaml.ScalarNode("", ""))) == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "more", "unit"),
+    [
+        ("enabled", {}, "enabled"),
+        ("present", {}, "present"),
+        ("none", {}, "none"),
+        ("enabled", {"__gb10_leased": False}, "enabled"),
+        # It ends with the boot.
+        ("enabled", {"__gb10_leased": True}, "present"),
+        ("present", {"__gb10_leased": True}, "present"),
+        ("none", {"__gb10_leased": True}, "none"),
+        # A rung that hangs the node must not come back.
+        ("enabled", {"__ladder_step": {"context": 512, "climbing": True}}, "none"),
+        ("present", {"__ladder_step": {"context": 512, "climbing": True}}, "none"),
+        ("enabled", {"__ladder_step": {"context": 512, "climbing": False}}, "enabled"),
+        ("enabled", {"__ladder_step": {}}, "enabled"),
+    ],
+)
+def test_what_is_brought_up_gets_a_unit_unless_it_is_only_tried_or_leased(setting, more, unit):
+    text = load(ROOT / "roles/gb10/vars/main.yml")["__gb10_unit"]
+    assert jinja2.Environment(autoescape=False).from_string(text).render(gb10_unit=setting, **more).strip() == unit
+
+
 def rendered_recipe(mods: dict[str, str] | None = None, **variables: t.Any) -> str:
     """Return the recipe of a node image as the role writes it."""
     environment = jinja2.Environment(autoescape=False, trim_blocks=True, keep_trailing_newline=True)

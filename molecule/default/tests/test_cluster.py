@@ -125,3 +125,10 @@ def test_engine_logs_are_on_the_host(host, role):
     if role == "head":
         with host.sudo():
             assert host.run("ls /var/log/gb10/gb10/engine").stdout.strip().endswith(".log")
+
+
+def test_its_unit_runs_and_starts_at_boot(host):
+    with host.sudo():
+        shown = host.check_output("systemctl show --property=ActiveState,UnitFileState gb10-engine-gb10.service").split()
+        assert sorted(shown) == ["ActiveState=active", "UnitFileState=enabled"]
+        assert host.file("/var/lib/gb10/gb10/unit/specification.json").mode == 0o600

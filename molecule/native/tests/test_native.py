@@ -104,3 +104,10 @@ def test_the_api_key_is_the_heads_alone(host, role, container, run):
 def test_each_rank_has_its_log_on_the_host(host):
     with host.sudo():
         assert host.run("ls /var/log/gb10/gb10/engine").stdout.strip().endswith(".log")
+
+
+def test_its_unit_runs_and_starts_at_boot(host):
+    with host.sudo():
+        shown = host.check_output("systemctl show --property=ActiveState,UnitFileState gb10-engine-gb10.service").split()
+        assert sorted(shown) == ["ActiveState=active", "UnitFileState=enabled"]
+        assert host.file("/var/lib/gb10/gb10/unit/specification.json").mode == 0o600

@@ -15,7 +15,7 @@ import typing as t
 
 Companion = dict[str, t.Any]
 
-#: The modes of a cluster.
+#: The modes that every cluster has, in addition to its layouts.
 MODES = ("cluster", "singles", "off")
 
 #: The fields of a companion with their defaults; None for a required field.
@@ -26,7 +26,8 @@ DEFAULTS: dict[str, t.Any] = {
     "port": None,
     "health_path": None,
     "memory_gib": None,
-    "modes": ["cluster", "singles"],
+    # Empty for every mode that has an engine.
+    "modes": [],
     "env": {},
     "arguments": [],
     "mounts": [],
@@ -90,8 +91,8 @@ def whole(companion: t.Mapping[str, t.Any]) -> Companion:
 
 
 def up_in(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> list[Companion]:
-    """Return the companions that run in a mode; none for an empty mode."""
-    return [companion for companion in map(whole, companions) if mode in companion["modes"]]
+    """Return the companions that run in a mode; none for an empty mode. Without modes of its own, a companion runs in each that has an engine."""
+    return [companion for companion in map(whole, companions) if mode in (companion["modes"] or {mode} - {"", "off"})]
 
 
 def is_whole_number(value: t.Any, low: int, high: int) -> bool:
@@ -112,10 +113,6 @@ def _is_mount(value: t.Any) -> bool:
     )
 
 
-def _modes(value: t.Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(mode, str) and mode in MODES for mode in modes_of(value))
-
-
 def _claim(value: t.Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_GIB
 
@@ -127,7 +124,6 @@ _FORMS: Forms = {
     "port": (lambda value: is_whole_number(value, 1, 65535), "a port from 1 to 65535"),
     "health_path": (lambda value: isinstance(value, str) and re.fullmatch(r"/[!-~]*", value), "a path that begins with /, such as /health"),
     "memory_gib": (_claim, f"GiB above 0, up to {MOST_GIB}, as a number"),
-    "modes": (_modes, f"a list of some of {', '.join(MODES)}"),
     "env": (lambda value: isinstance(value, dict) and all(isinstance(name, str) for name in value), "a mapping of variables"),
     "arguments": (_texts, "a list of words"),
     "mounts": (
@@ -157,12 +153,17 @@ def _kind(where: str, companion: t.Mapping[str, t.Any]) -> t.Iterator[Fault]:
             yield Fault(f"{where}.{word}", "is only for a container, and this is a unit", "", "remove it, and set it in the unit (systemctl edit UNIT)")
 
 
-def _companion(where: str, companion: t.Any) -> t.Iterator[Fault]:
+def _companion(where: str, companion: t.Any, modes: t.Sequence[str]) -> t.Iterator[Fault]:
     if not isinstance(companion, dict):
         yield Fault(where, f"is {companion!r}", f"a mapping of {', '.join(DEFAULTS)}")
         return
+    # Which modes there are depends on the cluster's layouts.
+    forms: Forms = {
+        **_FORMS,
+        "modes": (lambda value: isinstance(value, list) and value and all(mode in modes for mode in modes_of(value)), f"a list of some of {', '.join(modes)}"),
+    }
     # Values of variables can be secrets.
-    yield from field_faults(where, companion, _FORMS, _REQUIRED, lambda word, value: "has another form" if word == "env" else f"is {value!r}", _REMEDY)
+    yield from field_faults(where, companion, forms, _REQUIRED, lambda word, value: "has another form" if word == "env" else f"is {value!r}", _REMEDY)
     yield from _kind(where, companion)
 
 
@@ -179,9 +180,11 @@ def _twice(companions: list[t.Any]) -> t.Iterator[Fault]:
                 yield Fault(f"gb10_companions[{index}].{word}", f"is {value}, as in gb10_companions[{first}]", f"a unique {word} on each node")
 
 
-def faults(companions: list[t.Any]) -> list[Fault]:
-    """Return the faults of one node's companions."""
-    return [*(fault for index, companion in enumerate(companions) for fault in _companion(f"gb10_companions[{index}]", companion)), *_twice(companions)]
+def faults(companions: list[t.Any], layouts: t.Iterable[str] = ()) -> list[Fault]:
+    """Return the faults of one node's companions. ``layouts`` are the names of the cluster's layouts."""
+    modes = (*MODES, *layouts)
+    each = [fault for index, companion in enumerate(companions) for fault in _companion(f"gb10_companions[{index}]", companion, modes)]
+    return [*each, *_twice(companions)]
 
 
 def port_faults(companions: list[t.Any], ports: t.Mapping[str, int], span: tuple[int, int] | None) -> list[Fault]:

@@ -145,6 +145,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "ordered": last_order.get("run_id", ""),
         "pid": pid,
         "argv": order.get("argv", []),
+        "profile": order.get("profile", ""),
         "digest": order.get("digest", ""),
         # An order of an older version of the collection has no guard.
         "guarded": bool(order.get("guard")),

@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, log_uncaught_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -193,7 +193,7 @@ class Keeper:
             time.sleep(LOOK_SECONDS)
 
     def undo(self, lease: record.Lease) -> Result:
-        """Stop the lease's engines, verify the memory, and start the former engines. After an unclean shutdown only a person starts them."""
+        """Stop the lease's engines, verify the memory, and start the former engines, unless a unit would not start after an unclean shutdown."""
         self.await_head(lease["awaits"])
         troubles, leaks = [], []
         for name in lease["clusters"]:
@@ -238,16 +238,18 @@ class Keeper:
     def unclean(self, lease: record.Lease, name: str) -> list[str]:
         """Return why a cluster's unit would not start at this boot, as a line, none when it would: its engine did not stop before the shutdown."""
         unit, boot = unit_files.of_engine(self.state_dir, name), boot_id(lease["roots"]["proc_root"])
+        state = units.STOPPED
         try:
-            if warning := units.check_boot(unit.folder, boot, self.state_dir, unit.name):
-                say(warning)
-            return []
+            once = os.path.lexists(os.path.join(unit.folder, specification.FILE)) and self.specified(name).get("unclean_boot") == boots.ONCE
+            why = units.check_boot(unit.folder, boot, self.state_dir, unit.name, once)
         except (ClusterError, OSError) as error:
-            say(f"{error}")
+            state, why = units.REFUSED, str(error)
+        if why:
+            say(why)
             # The unit, which is not started, would record the same: a later start is a person's decision.
             with contextlib.suppress(OSError):
-                units.write(unit.folder, boot, units.REFUSED, str(error))
-            return [str(error)]
+                units.write(unit.folder, boot, state, why)
+        return [why] if state == units.REFUSED else []
 
     def stop(self, lease: record.Lease, name: str) -> None:
         """Stop a cluster's engine here through its unit, which drains it. Without a unit it was removed already. Raises :class:`ClusterError`."""

@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: The modes: one engine over all nodes, one engine on each node, or none.
+#: The modes that every inventory has: one engine over all nodes, one engine on each node, or none.
 CLUSTER, SINGLES, OFF = "cluster", "singles", "off"
-MODES = (CLUSTER, SINGLES, OFF)
+#: The mode of a record that a bring-up without a declared mode writes. It declares nothing: any bring-up stays allowed.
+SERVE = "serve"
+#: Names that no layout can have.
+RESERVED = (CLUSTER, SINGLES, OFF, SERVE)
+#: The name of a mode.
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}\Z")
+NAME_MEANS = "1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first"
 
 #: The phases: everything was verified; a change is in progress or was interrupted; it failed; memory was not released, so nothing was started; the mode is
 #: for a lease only.
@@ -49,9 +56,10 @@ def wrong(record: t.Any) -> str:
     """Return why a record is invalid, empty when it is valid."""
     if problem := lacking(record, KEYS):
         return problem
-    for word, known in (("mode", MODES), ("phase", PHASES)):
-        if record[word] not in known:
-            return f"{word} is {record[word]!r}, expected one of {', '.join(known)}"
+    if not NAME.match(record["mode"]):
+        return f"mode is {record['mode']!r}, expected {NAME_MEANS}"
+    if record["phase"] not in PHASES:
+        return f"phase is {record['phase']!r}, expected one of {', '.join(PHASES)}"
     problems = [lacking(entry, CLUSTER_KEYS) for entry in record["clusters"].values()] + [lacking(entry, EVENT_KEYS) for entry in record["events"]]
     return next((problem for problem in problems if problem), "")
 

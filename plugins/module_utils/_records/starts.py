@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._records import records
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts, records
 
 #: Starts that a node keeps per cluster.
 KEEP = 32
@@ -20,15 +20,21 @@ KEEP = 32
 Start = dict[str, t.Any]
 
 #: The keys of every record, with their types. ``before_mb`` was available before the start, ``lowest_mb`` is the minimum during the start, and
-#: ``steady_mb`` was available after the first answer. ``context`` is the length in tokens (the rung).
+#: ``steady_mb`` was available after the first answer. ``context`` is the length in tokens (the rung). The head's also have ``cold_start``
+#: (:mod:`cold_starts`), unless an older version of the collection wrote them.
 KEYS: dict[str, type] = {
     "image_id": str, "profile": str, "profile_digest": str, "driver": str, "kernel": str, "boot_id": str, "run_id": str, "recorded_at": str,
     "context": int, "total_mb": int, "before_mb": int, "lowest_mb": int, "steady_mb": int,
 }  # fmt: skip
 
+
+def _problem_of(start: t.Any) -> str:
+    return lacking(start, KEYS) or ("" if start.get("cold_start") is None else cold_starts.problem_of(start["cold_start"]))
+
+
 #: Their file. 1 MiB is many times the size of :data:`KEEP` records.
 FILE = records.RecordFile(
-    "starts", "starts", 1 << 20, lambda start: lacking(start, KEYS), "the next bring-up records its start again",
+    "starts", "starts", 1 << 20, _problem_of, "the next bring-up records its start again",
     KEEP, lambda start: tuple(start[name] for name in ("image_id", "profile_digest", "driver", "context")),
 )  # fmt: skip
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import functools
+import glob
 import os
 import typing as t
 
@@ -15,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._service import specified
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, place, specification, text, unit_files
 
 Params = dict[str, t.Any]
@@ -35,6 +37,14 @@ def wanted(params: Params, where: Unit) -> dict[str, bytes]:
     }
 
 
+def disabled(unit: Unit, params: Params) -> list[tuple[str, t.Callable[[], None]]]:
+    """Return the actions that disable the units of other clusters which do not run: a node runs one engine, and a boot would start both."""
+    paths = sorted({*glob.glob(path_of(unit_files.unit_name("*"), params["roots"]["etc_root"]))} - {unit.path})
+    others = {other: other.state(params["tool_timeout"]) for other in (Unit(os.path.basename(path), (path,)) for path in paths)}
+    disable = [other for other, state in others.items() if state.enabled and not state.active and not state.starting]
+    return [(f"disable {other.name}", functools.partial(other.systemctl, params["tool_timeout"], "disable", "--quiet", other.name)) for other in disable]
+
+
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     unit = unit_files.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
@@ -45,4 +55,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         private.make(os.path.dirname(unit.folder))
 
     shown = glance.path_of(params["state_dir"], params["cluster_name"])
-    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), shown, locks=True, check_held=begin)
+    first = disabled(unit, params) if params["enabled"] else []
+    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), shown, locks=True, check_held=begin, first=first)

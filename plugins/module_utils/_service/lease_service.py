@@ -32,7 +32,7 @@ OPTIONS: dict[str, t.Any] = {
     "lease_id": {"type": "str"},
     "holder": {"type": "dict"},
     "program": {"type": "str", "default": ""},
-    "mode": {"type": "str", "choices": ["cluster", "singles"]},
+    "mode": {"type": "str"},
     "lost_seconds": {"type": "int", "default": 300},
     "clusters": {"type": "list", "elements": "str"},
     "restore": {"type": "list", "elements": "str", "default": []},
@@ -53,7 +53,7 @@ def begun(params: Params) -> record.Lease:
     if missing := [name for name in params["clusters"] if not has_unit(name)]:
         raise ClusterError(
             f"{', '.join(missing)} has no unit on this node, so the node could not end the lease without its caller",
-            remedy="Let the bring-up install units (gb10_unit: auto or present), with an executor that supports them.",
+            remedy="Let the bring-up install units (gb10_unit: enabled or present), with an executor that supports them.",
             reason="no unit",
         )
     restore = list(filter(has_unit, params["restore"]))

@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import Mute, greet
 from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 #: Seconds for one answer of Docker or systemd, and of any other check except a token.
@@ -190,11 +190,15 @@ def peer(node: Entry) -> Entry:
 def see(config: Config) -> judging.Seen:
     """Check everything that is declared."""
     errors: list[str] = []
-    seen: judging.Seen = {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": memory(config["roots"]), "errors": errors}
+    seen = judging.nothing(memory(config["roots"]), errors)
     try:
         seen["mode"] = modes.read(config["state_dir"])
     except ClusterError as error:
         seen["mode_error"] = text_of(error)
+    try:
+        seen["unclean_boot"] = boots.recent(config["state_dir"], config["roots"]["proc_root"])
+    except ClusterError as error:
+        errors.append(f"unclean boots are unknown: {text_of(error)}")
     try:
         seen["locks"] = locks(config["state_dir"])
         states = {name: recoveries.read(config["state_dir"], name) for name in files.names(config["state_dir"])}

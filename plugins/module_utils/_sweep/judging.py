@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC, utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, record
 
 #: The kinds of a message: a new problem, an unresolved one, and all problems are resolved.
 ALERT, STILL, WELL = "alert", "still", "well"
@@ -72,12 +72,17 @@ def age_of(text: str, now: float) -> float:
         return 0.0
 
 
+def nothing(memory: t.Mapping[str, t.Any], errors: list[str]) -> Seen:
+    """Return the result of a sweep before its checks."""
+    return {"mode": None, "mode_error": "", "unclean_boot": "", "locks": [], "engines": [], "asked": [], "memory": memory, "errors": errors}
+
+
 # -- what is expected ------------------------------------------------------------------------------------------------
 
 
 def clusters_of(mode: modes.Record | None, node: str) -> dict[str, str] | None:
     """Return this node's role in each cluster of the declared mode; none while the mode changes, None without a declared mode."""
-    if mode is None:
+    if mode is None or mode["mode"] == modes.SERVE:
         return None
     clusters = mode["clusters"].items() if mode_of(mode) else ()
     return {name: "head" if cluster["nodes"][0] == node else "worker" for name, cluster in clusters if node in cluster["nodes"]}
@@ -85,7 +90,7 @@ def clusters_of(mode: modes.Record | None, node: str) -> dict[str, str] | None:
 
 def mode_of(mode: modes.Record | None) -> str:
     """Return the declared mode, empty while it changes and without one."""
-    return str(mode["mode"]) if mode and mode["phase"] in (modes.SETTLED, modes.FAILED) else ""
+    return str(mode["mode"]) if mode and mode["mode"] != modes.SERVE and mode["phase"] in (modes.SETTLED, modes.FAILED) else ""
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
@@ -100,6 +105,12 @@ def of_mode(mode: modes.Record | None, error: str, quiet_s: float, now: float) -
     text = f"mode {mode['mode']}, {mode['phase']} since {mode['changed_at']}{': ' if mode['reason'] else ''}{mode['reason']}"
     switching = mode["phase"] == modes.SWITCHING
     yield Trouble(f"mode {mode['changed_at']}", text, quiet_s, age_of(mode["changed_at"], now), quiets=True) if switching else Trouble("mode", text)
+
+
+def of_boot(at: str) -> list[Trouble]:
+    """Return the trouble of an unclean boot while it is recent. ``at`` is its time, empty without one."""
+    text = f"the node came back after an unclean boot, seen {at}; until a unit has run for {boots.SECONDS / 60:.0f} minutes, another one keeps the units down"
+    return [Trouble("boot", text)] if at else []
 
 
 def of_lock(lock: Seen, quiet_s: float) -> Trouble:
@@ -141,6 +152,7 @@ def troubles(seen: Seen, declared: Declared, now: float) -> list[Trouble]:
     quiet_s = declared["quiet_minutes"] * 60
     all_troubles = [
         *of_mode(seen["mode"], seen["mode_error"], quiet_s, now),
+        *of_boot(seen["unclean_boot"]),
         *(of_lock(lock, quiet_s) for lock in seen["locks"]),
         *filter(None, (of_engine(engine, declared["starting_s"]) for engine in seen["engines"])),
         *(Trouble(answer["id"], answer["text"], declared["silent_s"] if answer["silent"] else 0) for answer in seen["asked"] if not answer["well"]),

@@ -68,7 +68,7 @@ class Sweep:
         except FAULTS as error:
             self.say(traceback.format_exc())
             fails = f"the sweep itself failed: {type(error).__name__}: {error}"
-            return {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": checks.memory(self.config["roots"]), "errors": [fails]}
+            return judging.nothing(checks.memory(self.config["roots"]), [fails])
 
     def before(self) -> tuple[judging.State | None, list[str]]:
         """Return the state of the last sweep, and the problems of its storage.

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, meeting, place, record, specification, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
@@ -68,6 +68,8 @@ class Start(Service):
         self.tries = 0
         self.run_id = ""
         self.token: dict[str, t.Any] = {}
+        #: How long the engine's start took, as text.
+        self.took = ""
         self.members: dict[str, str] = {}
         self.ranks = meeting.Ranks(given)
         #: Whether this node's rank runs without the ranks of the other nodes.
@@ -104,6 +106,7 @@ class Start(Service):
                 "model": served_name(engine["model"], engine["arguments"]) if head else "",
                 "endpoint": f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/v1" if head else "",
                 "token": self.token if state == record.RUNNING else {},
+                "start": self.took if state == record.RUNNING else "",
             },
         )
 
@@ -123,7 +126,7 @@ class Start(Service):
 
     def announce(self, verb: str) -> None:
         """Record that the engine, or the worker's container, runs."""
-        self.note(record.RUNNING)
+        self.note(record.RUNNING, self.came_back)
         say(f"{self.given['role']} of cluster {self.given['cluster']} {verb}{f', run {self.run_id}' if self.run_id else ''}")
 
     def close(self) -> None:
@@ -322,7 +325,11 @@ class Start(Service):
             result = steps.require("token", self.query("token"))
             if result["completion"]:
                 say(f"token: after {result['completion']['seconds']} s, vLLM {result['engine_version']}")
-                self.token = {"seconds": result["completion"]["seconds"], "at": utc_text()}
+                seconds = result["completion"]["seconds"]
+                self.token = {"seconds": seconds, "at": utc_text()}
+                # Of an engine that ran before, only its record knows when it was ready.
+                ready = result["engine"]["seconds"] if self.tries else None
+                self.took = cold_starts.text(cold_starts.measured(result["cold_start"], ready, {"first_token": seconds}, {}), other_stages=False)
                 return
             if not result["engine"]["live"]:
                 raise failed_to_start(result["last_end"], result["engine"])

@@ -112,7 +112,7 @@ class Companions(Service):
         """Start the companions, and notify systemd once all were tried."""
         super().begin()
         self.require_noted()
-        self.note(record.RUNNING, self.each(start, self.given["companions"]))
+        self.note(record.RUNNING, "; ".join(filter(None, (self.came_back, self.each(start, self.given["companions"])))))
         notify("READY=1")
 
     def serve(self) -> int:

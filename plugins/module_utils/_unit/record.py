@@ -4,8 +4,7 @@
 
 """The state record of a unit, and what follows from it at a boot. This module util is PRIVATE to the collection.
 
-A unit records its stop. A record of an earlier boot that is still ``running`` means a power cut, a reset or a kernel crash: a person has to check memory
-and disk first.
+A unit records its stop. A record of an earlier boot that is still ``running`` means a power cut, a reset or a kernel crash.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_tex
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import RUN_DIR, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 FILE = "state.json"
@@ -50,33 +50,28 @@ def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str =
     DOCUMENT.write(os.path.join(folder, FILE), noted)
 
 
-def why_refused(noted: t.Mapping[str, t.Any] | None, boot_id: str, power_cycled: bool) -> str:
-    """Return why a unit must not start now, empty when it may.
+def check_boot(folder: str, boot_id: str, state_dir: str, unit: str, once: bool) -> str:
+    """Return why a start after an unclean shutdown is allowed, empty after a clean one. ``once`` allows it once.
 
-    Only the first start of a boot is refused, and not after a power cycle by this collection: a later start is a person's decision.
-    """
-    if noted is None or noted["boot_id"] == boot_id or power_cycled:
-        return ""
-    if noted["state"] in (STARTING, RUNNING):
-        return (
-            f"the node did not shut down cleanly: the unit was {noted['state']} since {noted['at']}, in an earlier boot. "
-            "A killed engine can leak memory, and a disk can have lost writes"
-        )
-    return noted["reason"] if noted["state"] == REFUSED else ""
-
-
-def check_boot(folder: str, boot_id: str, state_dir: str, unit: str) -> str:
-    """Return a warning for a start that is allowed after an unclean shutdown, empty after a clean one.
-
-    Raises :class:`ClusterError` with the reason :data:`REFUSED` at the first start after an unclean shutdown, unless this collection cycled the power.
+    Raises :class:`ClusterError` with the reason :data:`REFUSED` at the first start after an unclean shutdown that is not allowed, unless this collection
+    cycled the power. A later start of the same boot is a person's decision.
     """
     noted = read(folder)
     if noted is None or noted["boot_id"] == boot_id:
         return ""
-    cycled, why = take_power_cycle(state_dir), why_refused(noted, boot_id, False)
-    if why and not cycled:
-        raise ClusterError(why, remedy=f"Run the doctor, with and without the inventory, then: systemctl start {unit}", reason=REFUSED)
-    return f"{why}; this collection cycled the power, so the unit starts once" if why else ""
+    cycled, was_refused = take_power_cycle(state_dir), noted["state"] == REFUSED
+    if not was_refused and noted["state"] not in (STARTING, RUNNING):
+        return ""
+    why = noted["reason"] if was_refused else f"the node did not shut down cleanly: the unit was {noted['state']} since {noted['at']}, in an earlier boot"
+    if cycled:
+        return f"{why}; this collection cycled the power, so the unit starts once"
+    if not was_refused:
+        # Recorded also where it decides nothing, for status and for the next boot.
+        again = boots.why_not(state_dir, boot_id)
+        if once and not again:
+            return f"{why}; the unit starts once, because a boot returns leaked memory"
+        why = f"{why}; {again or 'gb10_unclean_boot is never'}"
+    raise ClusterError(why, remedy=f"Run the doctor, with and without the inventory, then: systemctl start {unit}", reason=REFUSED)
 
 
 def take_power_cycle(state_dir: str) -> bool:

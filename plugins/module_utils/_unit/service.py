@@ -13,10 +13,11 @@ import sys
 import types
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, steps, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, record, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import log_uncaught_errors, notify, say
 
 
@@ -44,6 +45,8 @@ class Service:
         self.run = run
         self.boot = boot_id(given["roots"]["proc_root"])
         self.asked = False
+        #: Why it came back after an unclean boot, empty when it did not; and since when it runs, in seconds since the boot, 0 once an hour is recorded.
+        self.came_back, self.since_s = "", boot_seconds()
         #: The record that could not be written, and why; None while all are.
         self.unnoted: tuple[str, str, OSError] | None = None
 
@@ -74,9 +77,15 @@ class Service:
             self.unnoted = None
 
     def catch_up(self) -> None:
-        """Record the state that could not be written."""
+        """Record the state that could not be written, and once, that the unit has run long enough for unclean boots to no longer count."""
         if self.unnoted:
             self.note(*self.unnoted[:2])
+        if self.since_s and boot_seconds() - self.since_s >= boots.SECONDS:
+            self.since_s = 0.0
+            try:
+                boots.outlast(self.given["state_dir"])
+            except (ClusterError, OSError) as error:
+                say(f"unclean boots still count: {error}")
 
     def require_noted(self) -> None:
         """Raise :class:`ClusterError` when the start could not be recorded: a later boot could not detect a power cut."""
@@ -107,12 +116,14 @@ class Service:
             return self.fail(str(failure), failure.remedy, record.FAILED)
 
     def begin(self) -> None:
-        """Record the start. Raises :class:`ClusterError` when this boot follows an unclean shutdown."""
-        if warning := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
-            say(warning)
+        """Record the start. Raises :class:`ClusterError` when this boot follows an unclean shutdown after which it must not start."""
+        once = self.given.get("unclean_boot") == boots.ONCE
+        self.came_back = record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit, once)
+        if self.came_back:
+            say(self.came_back)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, unit_files.RELEASE))
-        self.note(record.STARTING)
+        self.note(record.STARTING, self.came_back)
 
     def fail(self, reason: str, remedy: str, state: str) -> int:
         say(f"{state}: {reason}{f' Remedy: {remedy}' if remedy else ''}")

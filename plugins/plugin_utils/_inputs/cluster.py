@@ -61,7 +61,8 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
     """Judge the inputs of a play from the answers of ``inputs_info`` for its hosts. This contacts no node.
 
     ``play`` has ``groups`` (name to hosts), ``hosts`` (all hosts of the play), ``batch`` (hosts of this batch), ``limit`` (the
-    --limit pattern or empty), ``forks`` and ``consent`` (the word of gb10_allow that a job needs, or empty).
+    --limit pattern or empty), ``forks``, ``consent`` (the word of gb10_allow that a job needs, or empty), and
+    ``of_mode``, whether this is one cluster of a mode.
     """
     problems = list(_differences(answers))
     first = next(iter(answers.values()))
@@ -78,7 +79,7 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
         if head in present:
             problems += _api(present, head)
         if profile is not None and "gb10_ray_gpus" in values:
-            problems += _sizes(profile, nodes, values["gb10_ray_gpus"])
+            problems += _sizes(profile, nodes, values["gb10_ray_gpus"], play.get("of_mode", False))
     findings = gathered({host: answer["findings"] for host, answer in answers.items()}) + [problem_finding(problem, CLUSTER) for problem in problems]
     return findings or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else first['settings']['gb10_cluster_name']} on {', '.join(nodes)}.")]
 
@@ -265,9 +266,10 @@ def _api(answers: Answers, head: str) -> Problems:
         yield wrong(f"{address} listens on all networks of the head", remedy="name the one address that its users come to", verdict="warn")
 
 
-def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Problems:
+def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int, of_mode: bool) -> Problems:
     """Return problems of the sizes: the profile's ranks must be as many as the nodes' GPUs, and tensor parallel must divide the attention heads."""
     where, sizes = f"profile {profile['id']}", profile["parallel"]
+    place = f"{where} on {', '.join(nodes)}" if of_mode else where
     ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
     heads = profile["memory"]["config"].get("num_attention_heads")
     alone = f"-e gb10_single={nodes[0]} (or another node) serves it on one node; or " if len(nodes) > 1 and ranks == ray_gpus else ""
@@ -288,10 +290,10 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
             ranks != gpus,
             Problem(
                 "input.parallel",
-                where,
+                place,
                 f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
                 f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})",
-                remedy=f"{alone}add or remove workers, or choose another profile",
+                remedy="choose other nodes for it, or another profile for these" if of_mode else f"{alone}add or remove workers, or choose another profile",
                 measured=gpus,
                 needed=ranks,
             ),

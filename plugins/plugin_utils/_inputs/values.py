@@ -20,6 +20,7 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import TRUST
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import budget
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
@@ -78,6 +79,7 @@ CLUSTER_WIDE = (
     "gb10_head_host",
     "gb10_image_copy",
     "gb10_kv_cache",
+    "gb10_layouts",
     "gb10_lease",
     "gb10_lease_lost_seconds",
     "gb10_lease_seconds",
@@ -169,7 +171,7 @@ FORMS: dict[str, Form] = {
         "input.format", removable, "REPO@REVISION, the revision as 40 hexadecimal digits or 'leftovers', several with commas between them",
         "copy it from the list that the playbook models prints without it",
     ),
-    "gb10_mode": Form("input.format", like(r"(cluster|singles|off)?\Z"), "cluster, singles or off"),
+    "gb10_mode": Form("input.format", lambda mode: not mode or modes.NAME.match(mode), "cluster, singles, 'off' in quotes, or the name of a layout"),
     # Ray refuses less.
     "gb10_object_store_memory": whole(75 * 1024**2),
     "gb10_plan_concurrency": whole(1),
@@ -302,9 +304,9 @@ def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
         yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
 
 
-def _companions(companions: list[t.Any]) -> Problems:
+def _companions(companions: list[t.Any], layouts: dict[str, t.Any]) -> Problems:
     """Yield problems of companions: each is valid, and none has the name, the port or the unit of another."""
-    for fault in declared.faults(companions):
+    for fault in declared.faults(companions, map(str, layouts)):
         yield Problem("input.companions", *fault)
     for index, companion in enumerate(companions):
         env = companion.get("env") if isinstance(companion, dict) else None
@@ -359,7 +361,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_control_interface", "gb10_fabric_interfaces"), _control),
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
     (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
-    (("gb10_companions",), _companions),
+    (("gb10_companions", "gb10_layouts"), _companions),
     (("gb10_sweep_alerts",), _sweep_alerts),
     (("gb10_sweep_endpoints",), _sweep_endpoints),
     (("gb10_sweep", "gb10_sweep_alerts"), _sweep_test),

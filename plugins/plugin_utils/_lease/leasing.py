@@ -59,12 +59,12 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
         message = f"gb10_lease names {words[0]}, which is not an executable program on this controller (seen from {os.getcwd()})."
         yield wrong(message, remedy="correct its path, or make it executable: chmod +x FILE")
     if first["mode"] == modes.OFF:
-        yield wrong("gb10_mode is off, but a lease needs a mode that serves.", remedy=f"-e gb10_mode={modes.CLUSTER} or -e gb10_mode={modes.SINGLES}")
+        yield wrong("gb10_mode is off, but a lease needs a mode that serves.", remedy=f"-e gb10_mode={modes.CLUSTER}, or another mode that has an engine")
     if "forget" in first["allow"]:
         yield wrong("gb10_allow contains forget, which removes the declared mode that a lease has to restore.", remedy="remove forget from gb10_allow")
     if first["unit"] == "none":
         message = "gb10_unit is none, so the nodes could not end the lease by themselves when this controller is gone."
-        yield wrong(message, remedy="remove gb10_unit, or set it to auto or present")
+        yield wrong(message, remedy="remove gb10_unit, or set it to enabled or present")
 
 
 def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence[str]) -> t.Iterator[Finding]:

@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts
 
 SCHEMA_VERSION = 1
 
@@ -198,6 +199,16 @@ FORM: dict[str, t.Any] = {
                 "one": {"type": "float"},
                 "many": {"type": "float"},
                 "users": {"type": "int"},
+                "by": {"type": "str", "default": ""},
+                "source": {"type": "str", "default": ""},
+                "setup": {"type": "str", "default": ""},
+            },
+        },
+        # Seconds of a start as others reported them, by its stages, and from the engine's process to the first token.
+        "start": {
+            "type": "dict",
+            "options": {
+                **{stage: {"type": "float"} for stage in (cold_starts.READY, *cold_starts.STAGES[1:])},
                 "by": {"type": "str", "default": ""},
                 "source": {"type": "str", "default": ""},
                 "setup": {"type": "str", "default": ""},

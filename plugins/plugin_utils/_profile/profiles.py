@@ -167,7 +167,7 @@ def _within(value: t.Any, *keys: str) -> t.Any:
 def _without_evidence(raw: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return a profile without its evidence: a measurement of one variant does not count for another."""
     switches = raw.get("switches")
-    kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends", "speed")}
+    kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends", "speed", "start")}
     if isinstance(switches, dict):
         kept["switches"] = {name: {**overlay, "evidence": UNTESTED} if isinstance(overlay, dict) else overlay for name, overlay in switches.items()}
     return kept

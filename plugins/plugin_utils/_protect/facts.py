@@ -21,11 +21,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._protect.protection i
 WANTS = ("unknown", "install", "hold", "deinstall", "purge")
 #: The capability that lowers an OOM score (CAP_SYS_RESOURCE, capability.h).
 SYS_RESOURCE = 24
-SWAPPINESS_FILE = "/proc/sys/vm/swappiness"
+#: What systemd reports as the time of its last ping of a watchdog that it does not ping (``USEC_INFINITY``).
+NEVER = "18446744073709551615"
 
 _ALTERED = re.compile(r"^..5.*/etc/default/earlyoom$", re.MULTILINE)
 _CANDIDATE = re.compile(r"^  Candidate: (?!\(none\))\S+$", re.MULTILINE)
 _OPTION = re.compile(r'^(?P<name>[A-Za-z0-9_:./+-]+) "(?P<value>.*)";$', re.MULTILINE)
+
+
+def sysctl_file(name: str) -> str:
+    """Return the file of a value of the kernel."""
+    return f"/proc/sys/{name.replace('.', '/')}"
 
 
 class Package(t.NamedTuple):
@@ -96,6 +102,19 @@ class Facts:
             raise UnknownState(f"systemctl does not report {name}", remedy=f"Run systemctl show {name} on the node.", raw=self.said("units")[:2000])
         return properties
 
+    @property
+    def watchdog(self) -> tuple[str, bool]:
+        """The timeout that systemd has for the hardware watchdog, ``0`` for none, and whether it pings one."""
+        values = dict(line.partition("=")[::2] for line in self.said("manager").splitlines())
+        if not values.get("RuntimeWatchdogUSec"):
+            raise UnknownState("systemd does not report its watchdog", remedy="Run systemctl show there.", raw=self.said("manager")[:2000])
+        return values["RuntimeWatchdogUSec"], values.get("WatchdogLastPingTimestampMonotonic", NEVER) not in ("0", NEVER)
+
+    def nut(self, pattern: str) -> bool:
+        """Return whether NUT's files have a line, read as ``FILE: LINE`` without quotes and with single spaces."""
+        lines = [line.replace('"', "").partition(":") for line in self.said("nut", 1, 2).splitlines()]
+        return any(re.fullmatch(pattern, f"{path}: {' '.join(text.split())}") for path, _colon, text in lines)
+
     @functools.cached_property
     def packages(self) -> list[Package]:
         """All packages of dpkg."""
@@ -152,10 +171,9 @@ class Facts:
         """Whether the package lists have earlyoom."""
         return bool(_CANDIDATE.search(self.said("candidate")))
 
-    @property
-    def writable(self) -> bool:
-        """Whether vm.swappiness can be set here."""
-        return self._read["writable"].get("rc") == 0
+    def writable(self, path: str) -> bool:
+        """Return whether a file of the kernel exists and can be written here."""
+        return path in self.said("writable", 1).splitlines()
 
     def apt(self, *names: str) -> list[str]:
         """Return the values of options of apt."""

@@ -23,17 +23,46 @@ FINDINGS = {
     "swap": functools.partial(finding, "protect.swap"),
     "holds": functools.partial(finding, "protect.holds"),
     "unattended": functools.partial(finding, "protect.unattended"),
+    "watchdog": functools.partial(finding, "protect.watchdog"),
+    "panic": functools.partial(finding, "protect.panic"),
+    "ups": functools.partial(finding, "protect.ups"),
 }
 NAMES = tuple(FINDINGS)
 #: Ids of findings that are made here.
-IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
+IDS = (
+    "protect.earlyoom", "protect.holds", "protect.journal", "protect.panic", "protect.sshd", "protect.swap", "protect.unattended", "protect.ups",
+    "protect.watchdog",
+)  # fmt: skip
 
 #: The OOM score of a process that the kernel never kills; OpenSSH's listener sets it itself (openssh-portable, openbsd-compat/port-linux.c, oom_adjust_setup).
 NEVER_KILLED = -1000
 #: Seconds after which the journal is synced to the disk. Stock are 300 (journald.conf(5)).
 SYNC_SECONDS = 10
-#: vm.swappiness; the remedy in reports of thrashing. Not 0: with that the kernel does not swap before memory runs out (admin-guide/sysctl/vm.rst).
-SWAPPINESS = "1"
+#: The kernel's value of each measure that sets one. vm.swappiness is the remedy in reports of thrashing. Not 0: with that the kernel does not swap before
+#: memory runs out (admin-guide/sysctl/vm.rst). kernel.panic are the seconds from a panic to the reboot; stock is 0, never (admin-guide/sysctl/kernel.rst).
+SYSCTLS = {"swap": ("vm.swappiness", "1"), "panic": ("kernel.panic", "10")}
+#: How long systemd may hang before the hardware resets the node, in systemd's own words. ssh was reported away for up to 600 s during loads.
+WATCHDOG, WATCHDOG_DEVICE = "15min", "/dev/watchdog"
+#: NUT's timer, which has the name of the file that its end makes (NUT's user can write there). The lines that this needs in NUT's files, each as the pattern
+#: of a line that does, and the line to add. Another CMDSCRIPT than touch is a program of the owner's, and cannot be judged.
+ON_BATTERY = "/run/nut/gb10-on-battery"
+NUT = (
+    ("/etc/nut/upssched.conf: CMDSCRIPT .+", "/etc/nut/upssched.conf: CMDSCRIPT /usr/bin/touch"),
+    ("/etc/nut/upssched.conf: PIPEFN .+", "/etc/nut/upssched.conf: PIPEFN /run/nut/upssched.pipe"),
+    ("/etc/nut/upssched.conf: LOCKFN .+", "/etc/nut/upssched.conf: LOCKFN /run/nut/upssched.lock"),
+    (
+        "/etc/nut/upssched.conf: AT ONBATT .+ START-TIMER /run/nut/gb10-on-battery [0-9]+",
+        "/etc/nut/upssched.conf: AT ONBATT * START-TIMER /run/nut/gb10-on-battery 60",
+    ),
+    (
+        "/etc/nut/upssched.conf: AT ONLINE .+ CANCEL-TIMER /run/nut/gb10-on-battery",
+        "/etc/nut/upssched.conf: AT ONLINE * CANCEL-TIMER /run/nut/gb10-on-battery",
+    ),
+    ("/etc/nut/upsmon.conf: NOTIFYCMD .*/upssched", "/etc/nut/upsmon.conf: NOTIFYCMD /sbin/upssched"),
+    (r"/etc/nut/upsmon.conf: NOTIFYFLAG ONBATT (.+\+)?EXEC(\+.+)?", "/etc/nut/upsmon.conf: NOTIFYFLAG ONBATT SYSLOG+EXEC"),
+    (r"/etc/nut/upsmon.conf: NOTIFYFLAG ONLINE (.+\+)?EXEC(\+.+)?", "/etc/nut/upsmon.conf: NOTIFYFLAG ONLINE SYSLOG+EXEC"),
+)
+TOUCH = "/etc/nut/upssched.conf: CMDSCRIPT (/usr)?/bin/touch"
 #: earlyoom acts below the smaller of this (KiB of MemAvailable, 2 GiB) and of MemTotal / :data:`SHARE`: the same share of a node of half the size.
 ACTS_BELOW_KIB = 2097152
 SHARE = 60
@@ -52,8 +81,13 @@ COMM = 15
 
 @functools.cache
 def table() -> dict[str, dict[str, t.Any]]:
-    """Return the measures by their names, each as ``{id, does, reason, figures: [[text, why, source]]}``."""
+    """Return the measures by their names, each as ``{id, does, reason, figures: [[text, why, source]]}``; those that are off by default have ``costs``."""
     return {measure["id"]: measure for measure in yaml_load(pathlib.Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))}
+
+
+def costs() -> dict[str, str]:
+    """Return what each measure costs that is off by default."""
+    return {name: measure["costs"] for name, measure in table().items() if "costs" in measure}
 
 
 def held_patterns() -> list[str]:

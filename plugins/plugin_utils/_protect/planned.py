@@ -19,15 +19,30 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
-from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import SWAPPINESS_FILE, Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import Facts, sysctl_file
 
 JOURNALD, EARLYOOM, OOMD, UPGRADES = "systemd-journald.service", "earlyoom.service", "systemd-oomd.service", "apt-daily-upgrade.timer"
-#: The paths of the drop-ins.
+HOOK = "gb10-on-battery.path"
+#: The paths of the files that are written, by the measure; of a second one, the measure stands before the point.
 FILES = {
     "journal": "/etc/systemd/journald.conf.d/90-gb10-protect.conf",
     "earlyoom": "/etc/systemd/system/earlyoom.service.d/90-gb10-protect.conf",
     "swap": "/etc/sysctl.d/90-gb10-protect.conf",
+    "watchdog": "/etc/systemd/system.conf.d/90-gb10-protect.conf",
+    "panic": "/etc/sysctl.d/90-gb10-panic.conf",
+    "ups": f"/etc/systemd/system/{HOOK}",
+    "ups.service": "/etc/systemd/system/gb10-on-battery.service",
 }
+#: What the files of the hook for a UPS say. A stop of these units is gentle (docs/unit.md), and a pattern fits only those that there are.
+HOOKS = {
+    "ups": f"[Unit]\nDescription=NUT's request to stop the engine\n[Path]\nPathExists={measures.ON_BATTERY}\n[Install]\nWantedBy=multi-user.target\n",
+    "ups.service": (
+        "[Unit]\nDescription=Stop of engine and companions on battery\n[Service]\nType=oneshot\n"
+        f"ExecStart=/usr/bin/rm -f {measures.ON_BATTERY}\nExecStart=/usr/bin/systemctl stop gb10-engine-*.service gb10-companions*.service\n"
+    ),
+}
+REEXEC = "restart systemd in place (daemon-reexec)"
+
 CHOOM = ["choom", "-n"]
 APT = ["apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Dpkg::Options::=--force-confold"]
 INSTALL = ["install", "--no-install-recommends", "--no-remove"]
@@ -94,9 +109,9 @@ def untouched(entry: Entry, file: t.Mapping[str, t.Any]) -> bool:
     return bool(plain and file["checksum"] in entry.get("sha256", []))
 
 
-def _file(draft: Draft, text: str) -> bool:
-    """Write a drop-in. Return whether it can be written, or is written already."""
-    path, content = FILES[draft.measure], HEADER.format(measures.table()[draft.measure]["reason"]) + text
+def _file(draft: Draft, text: str, key: str = "") -> bool:
+    """Write a file. Return whether it can be written, or is written already."""
+    path, content = FILES[key or draft.measure], HEADER.format(measures.table()[draft.measure]["reason"]) + text
     file, folder, digest = draft.facts.files[path], os.path.dirname(path), hashlib.sha256(content.encode()).hexdigest()
     ours, known = untouched(draft.entry, file), draft.entry.get("sha256", [])
     if file.get("checksum") == digest and (ours or not known):
@@ -105,12 +120,21 @@ def _file(draft: Draft, text: str) -> bool:
         whose = "was changed since it was written" if known else "is not this collection's"
         draft.say("warn", f"{path} {whose}, so it is not changed", "Move it away, and repeat.")
         return False
-    draft.keep["sha256"] = list(dict.fromkeys([*known, digest]))
+    draft.keep["sha256"] = list(dict.fromkeys([*draft.keep.get("sha256", known), digest]))
     if not draft.facts.files[folder]["exists"]:
         draft.keep["directory"] = True
         draft.do(f"make {folder}", directory=folder)
-    draft.do(f"write {path}", path=path, content=content)
+    draft.do(f"write {path}", files={**draft.steps.get("files", {}), path: content})
     return True
+
+
+def _theirs_sets(draft: Draft, place: str, name: str, wanted: str) -> bool:
+    """Return whether a file of the owner below ``place`` sets a value, which stays; add a finding for it."""
+    path, value = draft.facts.assigned(place, FILES[draft.measure], (name,)).get(name, ("", ""))
+    if path:
+        remedy = "" if value == wanted else f"Take it out of {path}, and repeat."
+        draft.say("warn" if remedy else "pass", f"{path} sets {name} to {value}, which stays", remedy, measured=value, needed=wanted)
+    return bool(path)
 
 
 def sshd(draft: Draft) -> None:
@@ -195,24 +219,25 @@ def earlyoom(draft: Draft) -> None:
 
 
 def swap(draft: Draft) -> None:
-    """Make the kernel swap late. A value that the owner set in a file is not changed."""
-    facts, wanted = draft.facts, measures.SWAPPINESS
-    if theirs := facts.assigned("/etc/sysctl", FILES["swap"], ("vm.swappiness",)).get("vm.swappiness"):
-        path, value = theirs
-        remedy = "" if value == wanted else f"Take it out of {path}, and repeat."
-        return draft.say("warn" if remedy else "pass", f"{path} sets vm.swappiness to {value}, which stays", remedy, measured=value, needed=wanted)
-    if not _file(draft, f"vm.swappiness = {wanted}\n"):
-        return None
-    live, none = facts.kernel(SWAPPINESS_FILE), "" if facts.kib("SwapTotal") else "; there is no swap now"
-    if live != wanted and facts.writable:
+    """Make the kernel swap late."""
+    sysctl(draft, "" if draft.facts.kib("SwapTotal") else "; there is no swap now")
+
+
+def sysctl(draft: Draft, note: str = "") -> None:
+    """Set a value of the kernel. One that the owner set in a file is not changed."""
+    facts, (name, wanted) = draft.facts, measures.SYSCTLS[draft.measure]
+    if _theirs_sets(draft, "/etc/sysctl", name, wanted) or not _file(draft, f"{name} = {wanted}\n"):
+        return
+    path = sysctl_file(name)
+    live = facts.kernel(path)
+    if live != wanted and facts.writable(path):
         draft.keep["before"] = draft.entry.get("before", live)
-        draft.do(f"set vm.swappiness from {live} to {wanted}", ["sysctl", "-w", f"vm.swappiness={wanted}"])
+        draft.do(f"set {name} from {live} to {wanted}", ["sysctl", "-w", f"{name}={wanted}"])
     elif live != wanted:
-        message = f"vm.swappiness is still {live}: {SWAPPINESS_FILE} cannot be written here, as in containers. The file counts from the next boot on{none}"
+        message = f"{name} is still {live}: {path} cannot be written here, as in containers. The file counts from the next boot on{note}"
         draft.say("warn", message, "Set it on the machine underneath.", measured=live, needed=wanted)
     elif not draft.texts:
-        draft.say("pass", f"vm.swappiness is {live}, also after a boot{none}", measured=live, needed=wanted)
-    return None
+        draft.say("pass", f"{name} is {live}, also after a boot{note}", measured=live, needed=wanted)
 
 
 def _wanted(facts: Facts) -> dict[str, str]:
@@ -258,6 +283,52 @@ def unattended(draft: Draft) -> None:
     return draft.say("pass", f"{message}; what an engine needs is held", measured=True)
 
 
+def watchdog(draft: Draft) -> None:
+    """Let systemd ping the hardware's watchdog, where there is one that it does not ping already."""
+    (live, pings), wanted = draft.facts.watchdog, measures.WATCHDOG
+    evidence = {"measured": live, "needed": wanted}
+    if not draft.entry and live != "0" and pings:
+        return draft.say("pass", f"systemd pings the hardware's watchdog already, with a RuntimeWatchdogSec of {live}", **evidence)
+    if _theirs_sets(draft, "/etc/systemd/system.conf", "RuntimeWatchdogSec", wanted):
+        return None
+    if not draft.facts.writable(measures.WATCHDOG_DEVICE):
+        message = f"this node has no {measures.WATCHDOG_DEVICE}, so nothing can reset it when it hangs"
+        return draft.say("warn", message, "Load the driver of its watchdog (a Spark's is sbsa_gwdt; a container has none), and repeat.", **evidence)
+    if not _file(draft, f"[Manager]\nRuntimeWatchdogSec={wanted}\n"):
+        return None
+    if live != wanted:
+        draft.do(REEXEC, unit={"daemon_reexec": True})
+    elif pings:
+        draft.say("pass", f"the hardware resets this node when systemd hangs for {live}", **evidence)
+    else:
+        remedy = "See fuser -v /dev/watchdog0 and journalctl -b _PID=1 there: another program may hold it."
+        draft.say("warn", f"systemd has a watchdog of {live} and does not ping it", remedy, **evidence)
+    return None
+
+
+def ups(draft: Draft) -> None:
+    """Set up the hook that NUT uses on battery. NUT's own files are the owner's, and only read."""
+    facts = draft.facts
+    if missing := [line for pattern, line in measures.NUT if not facts.nut(pattern)]:
+        message = f"NUT's files, which are yours, lack {len(missing)} line(s), so nothing stops an engine here on battery"
+        remedy = f"Where NUT monitors your UPS on this node, add to {'; to '.join(missing)}. Then restart nut-monitor, and repeat."
+        return draft.say("warn", message, remedy)
+    written = [_file(draft, text, key) for key, text in HOOKS.items()]
+    if not all(written):
+        # One of them alone does nothing.
+        return draft.texts.clear()
+    unit = facts.unit(HOOK)
+    if draft.texts or draft.interrupted or (unit["ActiveState"], unit["UnitFileState"]) != ("active", "enabled"):
+        # A request from before must not act now. By commands, since the module for units fails in check mode for one that does not exist yet.
+        draft.do(f"enable and start {HOOK}", ["rm", "-f", measures.ON_BATTERY], ["systemctl", "enable", HOOK], ["systemctl", "restart", HOOK])
+    elif facts.nut(measures.TOUCH):
+        draft.say("pass", "NUT stops this node's engine and companions when the UPS is on battery for as long as its timer says")
+    else:
+        message = f"the CMDSCRIPT of NUT is a script of yours: it has to make {measures.ON_BATTERY}, which cannot be seen from here"
+        draft.say("warn", message, f"Let it run touch \"$1\" for {measures.ON_BATTERY}, and silence protect.ups.")
+    return None
+
+
 # -- reverting: later changes of the owner are kept and named -----------------------------------------------------------------
 
 
@@ -283,12 +354,12 @@ def _back_package(draft: Draft) -> None:
         draft.say("warn", "/etc/default/earlyoom was changed since it was installed, and stays", "dpkg --purge earlyoom removes it.")
 
 
-def _back_file(draft: Draft) -> None:
-    """Remove the drop-in, and its directory if it was created for it and is empty."""
-    facts, path, unit = draft.facts, FILES[draft.measure], {"journal": JOURNALD, "earlyoom": EARLYOOM}.get(draft.measure)
+def _back_file(draft: Draft, key: str = "") -> None:
+    """Remove the file, and its directory if it was created for it and is empty."""
+    facts, path, unit = draft.facts, FILES[key or draft.measure], {"journal": JOURNALD, "earlyoom": EARLYOOM}.get(draft.measure)
     if facts.files[path]["exists"] and not untouched(draft.entry, facts.files[path]):
         return draft.say("warn", f"{path} was changed since it was written, and stays", f"It is yours now: rm {path} removes it.")
-    draft.do(f"remove {path}", remove=path)
+    draft.do(f"remove {path}", remove=[*draft.steps.get("remove", []), path])
     if draft.entry.get("directory") and facts.files[os.path.dirname(path)]["exists"]:
         draft.do(f"remove {os.path.dirname(path)}, if it is empty", remove_directory=os.path.dirname(path))
     if unit and "package" not in draft.entry and facts.unit(unit)["ActiveState"] == "active":
@@ -304,13 +375,30 @@ def _back_unit(draft: Draft) -> None:
         draft.do(f"bring {EARLYOOM} back to {', '.join(before.values())}", unit={**draft.steps["unit"], "name": EARLYOOM, "daemon_reload": True, **off})
 
 
-def _back_swappiness(draft: Draft) -> None:
+def _back_sysctl(draft: Draft) -> None:
     """Restore the kernel's value."""
-    live, before = draft.facts.kernel(SWAPPINESS_FILE), draft.entry["before"]
-    if live == measures.SWAPPINESS != before:
-        draft.do(f"set vm.swappiness back to {before}", ["sysctl", "-w", f"vm.swappiness={before}"])
+    (name, wanted), before = measures.SYSCTLS[draft.measure], draft.entry["before"]
+    live = draft.facts.kernel(sysctl_file(name))
+    if live == wanted != before:
+        draft.do(f"set {name} back to {before}", ["sysctl", "-w", f"{name}={before}"])
     elif live != before:
-        draft.say("warn", f"vm.swappiness is {live} by now, not {measures.SWAPPINESS}, and stays", "It is yours now.")
+        draft.say("warn", f"{name} is {live} by now, not {wanted}, and stays", "It is yours now.")
+
+
+def _back_watchdog(draft: Draft) -> None:
+    """Remove the drop-in, and let systemd close the watchdog."""
+    _back_file(draft)
+    if draft.texts:
+        draft.do(REEXEC, unit={"daemon_reexec": True})
+
+
+def _back_hook(draft: Draft) -> None:
+    """Disable and remove the hook."""
+    if untouched(draft.entry, draft.facts.files[FILES["ups"]]):
+        draft.do(f"disable and stop {HOOK}", ["systemctl", "disable", "--now", HOOK])
+    for key in HOOKS:
+        _back_file(draft, key)
+    draft.steps["unit"] = {"daemon_reload": True}
 
 
 def _back_holds(draft: Draft) -> None:
@@ -324,14 +412,20 @@ def _back_holds(draft: Draft) -> None:
         draft.say("warn", what, f"apt-mark unhold {' '.join(begun)} ends that.")
 
 
-SET_UP = {"sshd": sshd, "journal": journal, "earlyoom": earlyoom, "swap": swap, "holds": holds, "unattended": unattended}
+SET_UP = {
+    "sshd": sshd, "journal": journal, "earlyoom": earlyoom, "swap": swap, "holds": holds, "unattended": unattended, "watchdog": watchdog, "panic": sysctl,
+    "ups": ups,
+}  # fmt: skip
 #: The keys of a measure's entry, with the functions that revert them, in this order.
 TAKE_BACK = {
     "sshd": {"process": _back_score},
     "journal": {"sha256": _back_file},
     "earlyoom": {"package": _back_package, "sha256": _back_file, "unit": _back_unit},
-    "swap": {"before": _back_swappiness, "sha256": _back_file},
+    "swap": {"before": _back_sysctl, "sha256": _back_file},
     "holds": {"made": _back_holds},
+    "watchdog": {"sha256": _back_watchdog},
+    "panic": {"before": _back_sysctl, "sha256": _back_file},
+    "ups": {"sha256": _back_hook},
 }  # fmt: skip
 
 

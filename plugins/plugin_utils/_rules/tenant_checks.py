@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import ID_LENGTH, ID_SHOWN, Arguments, Faults, check, comparison, derived, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, of_entry
@@ -97,9 +98,12 @@ def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The declared mode includes this cluster with this profile. Without a declared mode, and in results of versions without modes, any cluster may come up."""
+    """The declared mode includes this cluster with this profile. Without a declared mode, and in results of versions without modes, any cluster may come up.
+
+    What an earlier bring-up recorded declares nothing.
+    """
     record, cluster, profile = node.optional("mode"), node.needs["cluster"], node.needs["profile"]
-    has = {name: entry["profile"] for name, entry in record["clusters"].items()} if record else {cluster: profile}
+    has = {name: entry["profile"] for name, entry in record["clusters"].items()} if record and record["mode"] != modes.SERVE else {cluster: profile}
     if has.get(cluster) != profile:
         declared = ", ".join(f"{name} with {profile_id}" for name, profile_id in has.items()) or "nothing"
         yield Fault(declared, f"{cluster} with {profile}", {"mode": record["mode"], "has": declared, "cluster": cluster, "profile": profile})

@@ -16,13 +16,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 #: Ids of findings that are made here.
 IDS = ("companion.container", "companion.image", "companion.port", "companion.seen")
 READS = {
-    **SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile", "stop_grace": "gb10_stop_grace", "offline": "gb10_offline",
+    **SETTINGS, "profile": "__companions_profile", "stop_grace": "gb10_stop_grace", "offline": "gb10_offline",
 }  # fmt: skip
 
 
@@ -83,15 +84,11 @@ def judge(answers: Answers, run: Run) -> Outcome:
     # Companions that could not be read are reported once, not by each rule that needs them.
     findings = [entry for node, answer in answers.items() for entry in unseen_companions(answer["info"]["errors"], node)]
     if not findings and up and any(plan["up"] for plan in plans.values()):
-        settings = node_settings.of_nodes(answers, ["api_port"])
-        evidence = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
-        together = next(iter(answers.values()))["mode"] == "cluster"
-        # A single is a cluster with one node. The mode off has no profile.
-        for names in [list(evidence)] if together else [[node] for node in evidence]:
-            own = {node: evidence[node] for node in names}
-            if not together:
-                own[names[0]]["settings"].update(head=True, peers=[], ports={SETTINGS["api_port"]: int(answers[names[0]]["api_port"])})
-            findings += judging.judge_companions(own, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
+        # Each engine with its own nodes; a node without an engine alone.
+        for names in grouped(((answer["cluster"], "" if answer["profile"] else node), node) for node, answer in answers.items()).values():
+            settings = node_settings.of_nodes({node: answers[node] for node in names}, ["api_port"])
+            evidence = {node: {"info": answers[node]["info"], "zombies": {"findings": []}, "settings": settings[node]} for node in names}
+            findings += judging.judge_companions(evidence, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
         findings += [entry for node, answer in answers.items() for entry in in_the_way(node, answer, plans[node]["why"])]
     # Ansible prints the whole result of a failed task, so a plan that is not carried out is left out.
     stops = table.worst(table.silence(findings, run.silenced)) in table.STOPPING

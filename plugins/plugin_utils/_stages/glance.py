@@ -15,6 +15,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: The number of events that are shown, from the newest record of all nodes.
 EVENTS = 3
+#: Lines of the screen; -v shows the others, too.
+SCREEN = 18
+#: The line about a node without an engine's unit.
+NO_UNIT = "no engine unit (the full status shows engines without one)"
 #: Only the answers that the task names.
 READS: dict[str, str] = {}
 
@@ -48,10 +52,11 @@ def was_read(answer: dict[str, t.Any] | None) -> bool:
 
 
 def is_well(answer: dict[str, t.Any] | None) -> bool:
-    """Return whether a node was read completely, and neither an engine nor the sweep reports a problem."""
+    """Return whether a node was read completely, and neither an engine nor the sweep reports a problem. A running engine's reason says how it came back."""
     if answer is None or not was_read(answer):
         return False
-    return not (answer["errors"] or answer["sweep"].get("problems") or any(engine["reason"] for engine in answer["engines"]))
+    troubled = [engine for engine in answer["engines"] if engine["reason"] and engine["state"] != "running"]
+    return not (answer["errors"] or answer["sweep"].get("problems") or troubled)
 
 
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
@@ -61,9 +66,10 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
-    engines = [engine_text(engine) for engine in answer["engines"]] or ["no engine unit (the full status shows engines without one)"]
+    engines = [text for engine in answer["engines"] for text in (engine_text(engine), engine["start"])]
+    unclean = [f"unclean boot at {boot['at']}" for boot in answer["unclean_boots"] if not boot["over"]]
     swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
-    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
+    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *(engines or [NO_UNIT]), *unclean, swept] if text)
     return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
@@ -76,4 +82,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     troubled_first = sorted(answers, key=lambda node: is_well(answers[node]["seen"]))
     lines += [line for node in troubled_first for line in node_lines(node, answers[node]["seen"])]
     lines += table.packed(f"{event['at']} {event['text']}" for event in (newest["events"][-EVENTS:] if newest else []))
-    return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}})
+    shown = lines if len(lines) <= SCREEN else [*lines[: SCREEN - 1], f"{len(lines) - SCREEN + 1} more lines: -v shows them"]
+    seen = {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}
+    return Outcome("Glance", lines=shown, details=lines, stats={"gb10_glance": seen})

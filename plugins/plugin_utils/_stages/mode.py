@@ -71,7 +71,8 @@ def remaining(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
     The list is empty if it has not, or while the mode changes.
     """
     phases = (modes.SETTLED, modes.LEASED)
-    having = {node: record["mode"] for node, record in records.items() if record and record["phase"] in phases and cluster in record["clusters"]}
+    declared = {node: record for node, record in records.items() if record and record["mode"] != modes.SERVE}
+    having = {node: record["mode"] for node, record in declared.items() if record["phase"] in phases and cluster in record["clusters"]}
     mode = next(iter(having.values()), "")
     line = f"The declared mode remains {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
     return [line] if having else []
@@ -83,6 +84,18 @@ def seconds_down(answers: Answers) -> float | None:
     served = [(answer["served"] or {}).get("finished_at") for answer in answers.values()]
     ended = [float(finished) for finished in served if finished and began and float(finished) > min(began)]
     return round(max(ended) - min(began), 1) if began and ended else None
+
+
+def services(answers: Answers) -> dict[str, str]:
+    """Return by cluster how its start ended, as text. Empty if a stop failed, since then nothing is started."""
+    first = asked_of(answers)
+    back = first["returning"] or {}
+    word, plan = ("return", back["plan"]) if back.get("returns") else ("up", first["decided"]["plan"])
+    if word == "up" and errors(answers, "down"):
+        return {}
+    failed = [*errors(answers, word), *lost_nodes(answers)]
+    troubled = {name: [node for node in cluster["nodes"] if node in failed] for name, cluster in plan["clusters"].items()}
+    return {name: f"failed on {', '.join(nodes)}" if nodes else "serves" for name, nodes in troubled.items()}
 
 
 def findings(answers: Answers) -> list[Finding]:
@@ -174,12 +187,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
         record = {"state": "absent"}
     if run.check_mode:
         return Outcome(f"Mode {end.mode} (would be declared)", results, returns={"record": record, "command": ""})
-    report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
+    each = services(answers)
+    report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "services": each, "reason": end.reason, "seconds_down": gone}
     report["lease"] = leasing.report(lease, answers, modes.former(first["decided"]["before"])["mode"], first["decided"]["plan"]["mode"], end.mode)
     return Outcome(
         "Mode",
         results,
-        lines=[f"Mode: {end.mode}, {end.phase}{took}"],
+        lines=[f"Mode: {end.mode}, {end.phase}{took}", *(f"  {name}: {state}" for name, state in each.items())],
         stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(results, run.silenced)},
         returns={"record": record, "command": leasing.said(answers)},
     )

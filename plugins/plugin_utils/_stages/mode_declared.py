@@ -6,59 +6,56 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, problem_finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import layouts, leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 #: Ids of findings that are made here.
-IDS = ("mode.declared", "mode.names", "mode.profile")
+IDS = ("mode.declared", "mode.layout", "mode.names", "mode.profile")
 #: The declared settings, before any profile is read. A wrong profile is reported when the inputs of its cluster are judged.
-READS = {
-    "mode": "gb10_mode",
-    "pair": "gb10_cluster_name",
-    "single": "gb10_single_name",
-    "single_source": "gb10_single_profile",
-    "one": "gb10_single",
-    **leasing.DECLARED_READS,
-}
+READS = {"one": "gb10_single", **layouts.READS, **leasing.DECLARED_READS}
 
 
-def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
+def shared_names(answers: Answers) -> list[str]:
+    """Return the names that more than one cluster of the inventory would have."""
+    groups = {(service.name, *service.nodes) for service in layouts.every(answers) if 1 < len(service.nodes) < len(answers)}
+    names = [list(answers.values())[0]["pair"], *(answer["single"] for answer in answers.values()), *(name for name, *_nodes in groups)]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
     """Yield a finding for each wrong setting."""
     first = list(answers.values())[0]
-    if not first["mode"]:
-        yield finding(
-            "mode.declared",
-            "cluster",
-            "block",
-            "gb10_mode is not set; expected cluster, singles or off.",
-            remedy=f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}",
+    wrong = functools.partial(finding, "mode.declared", CLUSTER, "block")
+    known = layouts.known(first["layouts"])
+    if first["mode"] not in known:
+        yield wrong(
+            f"gb10_mode is {first['mode'] or 'not set'}; expected one of {', '.join(known)}.",
+            remedy="name one, such as -e gb10_mode=cluster; gb10_layouts in the inventory defines others",
         )
     if first["one"]:
-        yield finding(
-            "mode.declared",
-            "cluster",
-            "block",
-            f"gb10_single is {first['one']}, but a mode is about all nodes.",
-            remedy="leave gb10_single out; with serve it starts the service of one node",
-        )
-    names = [answer["single"] for answer in answers.values()]
-    for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
+        remedy = "leave gb10_single out; with serve it starts the service of one node"
+        yield wrong(f"gb10_single is {first['one']}, but a mode is about all nodes.", remedy=remedy)
+    problems = list(layouts.problems(first["layouts"], list(answers)))
+    yield from (problem_finding(problem, CLUSTER) for problem in problems)
+    for name in shared_names(answers) if not problems else ():
         yield finding(
             "mode.names",
-            "cluster",
+            CLUSTER,
             "block",
             f"{name} is the name of more than one cluster, so their containers and directories would be the same.",
             remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name",
         )
-    if first["mode"] == modes.SINGLES and not has_singles:
+    if first["mode"] == modes.SINGLES and not layouts.services(answers):
         yield finding(
             "mode.profile",
-            "cluster",
+            CLUSTER,
             "block",
             "no host has a gb10_single_profile, so there is nothing to start.",
             remedy="set gb10_single_profile for each host that should serve its own model",
@@ -67,10 +64,7 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge the settings of a change before any node is reached. Returns ``singles``: by node, ``name``, ``head`` and ``profile`` of its service."""
-    singles = {
-        node: {"name": answer["single"], "head": node, "profile": answer["single_source"]}
-        for node, answer in answers.items()
-        if answer["mode"] == modes.SINGLES and answer["single_source"]
-    }
-    return Outcome("Mode", list(wrong_settings(answers, bool(singles))) or None, returns={"singles": singles})
+    """Judge the settings of a change before any node is reached. Returns the engines of the mode as :func:`layouts.turns` does."""
+    findings = list(wrong_settings(answers))
+    is_broken = any(entry["id"] == "mode.layout" for entry in findings)
+    return Outcome("Mode", findings or None, returns=layouts.turns([] if is_broken else layouts.services(answers), answers))

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import layouts, leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
@@ -24,9 +24,7 @@ IDS = ("mode.foreign", "mode.look")
 READS = {
     **mode_declared.READS,
     **leasing.READS,
-    "head": "gb10_head_host",
-    "pair_profile": "__mode_pair_profile",
-    "single_profile": "__mode_single_profile",
+    "profile": "__mode_profile",
     "companions": "gb10_companions",
 }
 
@@ -47,18 +45,31 @@ class Part(t.NamedTuple):
 
 def wanted_parts(answers: Answers) -> dict[str, Part]:
     """Return by name the clusters of the declared mode, according to the inventory."""
-    first = next(iter(answers.values()))
-    if first["mode"] == modes.CLUSTER:
-        return {first["pair"]: Part(**first["pair_profile"], nodes=list(answers))}
-    if first["mode"] == modes.SINGLES:
-        return {answer["single"]: Part(**answer["single_profile"], nodes=[node]) for node, answer in answers.items() if answer["single_profile"]}
-    return {}
+    return {service.name: Part(service.profile, **answers[service.nodes[0]]["profile"], nodes=service.nodes) for service in layouts.services(answers)}
 
 
 def record_of(answers: Answers) -> modes.Record | None:
-    """Return the newest record of the nodes. A node that was lost during a change has an older one."""
-    records = [answer["look"]["mode"] for answer in answers.values() if answered(answer["look"]) and answer["look"]["mode"]]
-    return max(records, key=lambda record: record["changed_at"], default=None)
+    """Return the newest record of the nodes. A node that was lost during a change has an older one.
+
+    What was brought up without a mode is only in the records of its own nodes, so these are taken together.
+    """
+    records = {node: answer["look"]["mode"] for node, answer in answers.items() if answered(answer["look"]) and answer["look"]["mode"]}
+    newest = max(records.values(), key=lambda record: record["changed_at"], default=None)
+    if newest is None or newest["mode"] != modes.SERVE:
+        return newest
+    has = {node: record["clusters"] for node, record in records.items() if record["mode"] == modes.SERVE}
+    found = {name: cluster for clusters in has.values() for name, cluster in clusters.items()}
+    return {
+        **newest,
+        "clusters": {name: cluster for name, cluster in found.items() if all(has.get(node, {}).get(name) == cluster for node in cluster["nodes"])},
+    }
+
+
+def known_clusters(answers: Answers, record: t.Mapping[str, t.Any]) -> dict[str, layouts.Service]:
+    """Return by name every cluster that the inventory or the record has. The record says on which nodes a cluster was started."""
+    recorded = {**record.get("previous", {}).get("clusters", {}), **record.get("clusters", {})}
+    started = [layouts.Service(name, cluster["source"], cluster["nodes"]) for name, cluster in recorded.items() if set(cluster["nodes"]) <= set(answers)]
+    return {service.name: service for service in [*layouts.every(answers), *started]}
 
 
 def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
@@ -78,19 +89,18 @@ def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
     return bool(live) and (not set(there) <= set(part.nodes) or any(engine["argv"] and part.model not in engine["argv"] for engine in live))
 
 
-def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[str]) -> t.Iterator[Finding]:
+def refusals(answers: Answers, there: t.Mapping[str, t.Any], known: t.Container[str], lost: t.Sequence[str]) -> t.Iterator[Finding]:
     """Yield the reasons against a change on the nodes, before anything is changed."""
-    first = list(answers.values())[0]
     for node, answer in answers.items():
         if node not in lost and not answered(answer["look"]):
             reason = (answer["look"] or {}).get("msg") or "it was not asked"
             yield finding("mode.look", node, "unknown", f"the clusters on the node are unknown: {reason}.", remedy="see why the node did not answer")
-    for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
+    for name in sorted(name for name in there if name not in known):
         yield finding(
             "mode.foreign",
             ", ".join(there[name]),
             "block",
-            f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node.",
+            f"the cluster {name} has a container there, and this inventory has no such cluster.",
             remedy=f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}",
         )
 
@@ -149,16 +159,13 @@ def is_declared(record: modes.Record | None, mode: str, change: Plan) -> bool:
     )
 
 
-def as_returns(pair: str, mode: str, change: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the plan as the plays read it. ``source`` maps a cluster name to the source of its profile."""
+def as_returns(mode: str, change: Plan, known: t.Mapping[str, layouts.Service], nodes: t.Collection[str]) -> dict[str, t.Any]:
+    """Return the plan as the plays read it."""
     return {
         "mode": mode,
         "changes": change.changes,
-        "down_pair": pair in change.down,
-        "down_singles": sorted({node for name in change.down if name != pair for node in there[name]}),
-        "up_pair": pair in change.up,
-        "up_singles": sorted({node for name, part in change.up.items() if name != pair for node in part.nodes}),
-        "source": {name: part.source for name, part in change.up.items()},
+        "down": layouts.turns([known[name] for name in change.down if name in known], nodes),
+        "up": layouts.turns([layouts.Service(name, part.source, part.nodes) for name, part in change.up.items()], nodes),
         "clusters": {name: part.recorded for name, part in change.up.items()},
     }
 
@@ -170,6 +177,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """
     first, lost = next(iter(answers.values())), run.settings["lost"]
     there, record = on_nodes(answers), record_of(answers)
+    known = known_clusters(answers, record or {})
     wanted = {name: part for name, part in wanted_parts(answers).items() if not set(part.nodes) & set(lost)}
     change = plan(first["mode"], wanted, there)
     before = record["mode"] if record else "not declared"
@@ -177,19 +185,19 @@ def judge(answers: Answers, run: Run) -> Outcome:
     lease = leasing.planned(
         leasing.words_of(first["lease"]), record or {}, first["mode"], {name: part.recorded for name, part in wanted.items()}, change.changes
     )
+    back = lease["back"]["clusters"] if lease and not lease["keeps"] else {}
     returns = {
-        "plan": as_returns(first["pair"], first["mode"], change, there),
+        "plan": as_returns(first["mode"], change, known, answers),
+        # The inputs of the engines that return after a lease are judged before anything is touched.
+        "back": layouts.turns([layouts.Service(name, cluster["source"], cluster["nodes"]) for name, cluster in back.items()], answers),
         "lost": lost,
-        "pair": first["pair"],
-        "head": first["head"],
-        "singles": {node: answer["single"] for node, answer in answers.items()},
         "event": f"{before} -> {first['mode']}" + (f", for the lease of {lease['program']}" if lease else ""),
         "before": record or {},
         "undeclared": undeclared,
         "declares": change.changes or not is_declared(record, first["mode"], change),
         "lease": lease,
     }
-    findings = [*refusals(answers, there, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
+    findings = [*refusals(answers, there, known, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
     lines = plan_lines(first["mode"], before, change, there)
     lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
     return Outcome("Mode", findings or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
@@ -15,8 +13,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode, 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 READS = mode.READS
-#: A plan that stops and starts nothing.
-NOTHING: dict[str, t.Any] = {"changes": False, "down_pair": False, "down_singles": [], "up_pair": False, "up_singles": [], "source": {}, "clusters": {}}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -27,7 +23,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """
     first = mode.asked_of(answers)
     decided, lost = first["decided"], mode.lost_nodes(answers)
-    idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False, "lost": lost})
+    nothing = mode_plan.as_returns(decided["plan"]["mode"], mode_plan.Plan({}, {}, []), {}, answers)
+    idle = Outcome(returns={"plan": nothing, "returns": False, "lost": lost})
     failed = bool(mode.errors(answers, "down") or mode.errors(answers, "up") or set(lost) - set(decided["lost"]))
     leased = bool(decided["lease"]) and not decided["lease"]["keeps"]
     needs_return = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
@@ -39,6 +36,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         for name, cluster in target["clusters"].items()
         if not set(cluster["nodes"]) & set(lost)
     }
+    known = mode_plan.known_clusters(answers, decided["before"])
     # Clusters of the previous mode that still serve were not changed. All others are stopped, also those with the same name and another profile.
     tried = {name: cluster["profile"] for name, cluster in decided["plan"]["clusters"].items()}
     why = "the change failed" if failed else "the lease is over"
@@ -46,5 +44,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     return Outcome(
         "Return",
         lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *mode_plan.plan_lines(target["mode"], decided["plan"]["mode"], change, there)],
-        returns={"plan": mode_plan.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost},
+        returns={"plan": mode_plan.as_returns(target["mode"], change, known, answers), "returns": True, "lost": lost},
     )

@@ -85,9 +85,10 @@ def lines(results: Answers, check_mode: bool) -> list[str]:
 
 
 def reasons(findings: t.Iterable[table.Finding]) -> list[str]:
-    """Return the purpose of each measure that has a finding other than pass."""
-    named = {entry["id"].partition(".")[2] for entry in findings if entry["verdict"] != "pass"}
-    return [f"{name}: {measures.table()[name]['reason']}" for name in measures.NAMES if name in named]
+    """Return the purpose of each measure that has a finding other than pass, and what each costs that is off by default."""
+    named = {(entry["id"].partition(".")[2], entry["verdict"] == "pass") for entry in findings}
+    lines = [f"{name}: {measures.table()[name]['reason']}" for name in measures.NAMES if (name, False) in named]
+    return [*lines, *(f"{name} costs: {text}" for name, text in measures.costs().items() if {(name, True), (name, False)} & named)]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -117,7 +118,8 @@ def page() -> list[str]:
     """Return the measures as lines of docs/protect.md."""
     page_lines = []
     for name, measure in measures.table().items():
-        page_lines += [f"### {name}", "", measure["does"], "", measure["reason"], "", "| What | Why | Source |", "|---|---|---|"]
+        costs = ["", f"Off by default, since it has a cost: {measure['costs']}"] if "costs" in measure else []
+        page_lines += [f"### {name}", "", measure["does"], "", measure["reason"], *costs, "", "| What | Why | Source |", "|---|---|---|"]
         page_lines += [f"| {' | '.join(part.replace('|', chr(92) + '|') for part in figure)} |" for figure in measure["figures"]]
         page_lines.append("")
     return page_lines

@@ -18,11 +18,12 @@ READS = {"info": "__protect_info", "read": "__protect_read", "files": "__protect
 
 
 def plans(answers: Answers, run: Run) -> dict[str, dict[str, planned.Plan]]:
-    """Return by node the plan of each measure, in the order of execution."""
+    """Return by node the plan of each measure, in the order of execution. A revert of all that are on by default reverts the others, too."""
     revert, by_node = boolean(run.settings["revert"]), {}
     for node, answer in answers.items():
         facts, order = Facts(answer), reversed(measures.NAMES) if revert else measures.NAMES
-        by_node[node] = {name: planned.plan(name, node, facts, revert=revert) for name in order if name in answer["measures"]}
+        more = measures.costs() if revert and {*measures.NAMES} - {*measures.costs()} <= {*answer["measures"]} else []
+        by_node[node] = {name: planned.plan(name, node, facts, revert=revert) for name in order if name in [*answer["measures"], *more]}
     return by_node
 
 

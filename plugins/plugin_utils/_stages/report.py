@@ -11,13 +11,27 @@ import shlex
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.status import api_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 #: Version of the report.
 SCHEMA = 1
+#: Ids of findings that are made here.
+IDS = ("start.slow",)
+#: What to do about a start that became slower, by the stage that explains it; empty for none.
+REMEDIES = {
+    "weights": "see that nothing else reads the disk while it loads (iostat -x 2), and compare the loaders in docs/profiles.md",
+    "compile": "see that nothing else uses the processors, and that the compiled files stay (status -v names their directory)",
+    "graphs": "see whether the GPU runs at full clocks: nvidia-smi -q -d CLOCK,PERFORMANCE",
+    "warmup": "see whether the GPU runs at full clocks (nvidia-smi -q -d CLOCK,PERFORMANCE), and that the compiled files stay (status -v)",
+    "first_token": "see what the engine's log says about kernels that it compiles during inference",
+    "": "compare the engine's log (./gb10 logs) with an earlier one, on each node",
+}
 
 #: Steps that end before the first stage, and are not stages themselves.
 BEFORE_STAGES = ("validate", "begin", "engine")
@@ -149,7 +163,19 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "stages": seconds,
         "critical_path": critical_path(answers, seconds),
         "proofs": (head["proof"] or {}).get("findings", []),
+        "cold_start": head["engine"].get("cold_start"),
     }
+
+
+def slow_start(node: str, cold: cold_starts.Cold) -> list[Finding]:
+    """Return a finding about a start that took much longer than its last one, none otherwise."""
+    if not (found := cold_starts.slow(cold)):
+        return []
+    times, stage = found
+    now, last = cold["seconds"], cold["last"]["seconds"]
+    what = f"the start took {now['ready']:.0f} s, {times:.1f} times the last one of the same image and profile ({last['ready']:.0f} s); "
+    why = f"most of it: {stage.replace('_', ' ')}, {now[stage]:.0f} s after {last[stage]:.0f}" if stage else "no stage in its log explains it"
+    return [finding("start.slow", node, "warn", f"{what}{why}.", measured=now["ready"], needed=last["ready"], remedy=REMEDIES[stage])]
 
 
 def images(answers: Answers) -> dict[str, t.Any]:
@@ -211,6 +237,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Show the engine that serves and its proofs, write the report and return it."""
     report = content(answers, run)
     head = answers[next(iter(answers.values()))["head"]]
+    cold = report["cold_start"]
     seconds = ", ".join(f"{stage} {seconds} s" for stage, seconds in report["stages"].items())
     lines = [
         f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
@@ -224,6 +251,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         *(f"for this engine: {step}" for step in report["arguments_changed"]),
         *([f"KV cache: {report['kv_cache']['why']}"] if report["kv_cache"]["why"] else []),
         f"stages: {seconds or 'none of this run'}",
+        *([cold_starts.text(cold)] if cold else []),
         *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
         f"report: {run.path}",
@@ -231,6 +259,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     ]
     return Outcome(
         "Report",
+        (slow_start(head["head"], cold) if cold else []) or None,
         lines=lines,
         files={run.path: report},
         mode=0o644,

@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS, base_url
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
@@ -216,6 +217,8 @@ def _head_lines(node: str, answers: Answers) -> t.Iterator[Line]:
     engine, (word, proven) = answer["engine"], proof_of(answer)
     if proven:
         yield Line(proven, wrong=word != "proven")
+    if cold := engine.get("cold_start"):
+        yield Line(cold_starts.text(cold), short=cold_starts.text(cold, own_stages=False, other_stages=False))
     yield _serving(answers)
     if engine.get("routes"):
         findings = proof.auth(node, engine["routes"], engine["engine"]["guarded"])

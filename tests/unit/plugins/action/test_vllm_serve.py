@@ -56,7 +56,10 @@ SNAPSHOT = {
     "memory_available_mb": 42188,
     "completion": None,
     "routes": None,
+    "cold_start": None,
 }
+LAST = {"seconds": {"ready": 40.0}, "compiled": "new", "recorded_at": "T"}
+COLD = {"seconds": {"weights": 30.0}, "compiled": "new", "last": LAST, "reported": {}, "error": ""}
 STARTED = {
     "changed": True,
     "run_id": "r",
@@ -65,7 +68,7 @@ STARTED = {
     "engine_live": True,
     "actions": ["started run r"],
 }
-TOKEN = {"healthy": True, "engine_version": "0.32.0", "completion": {"tokens": 1, "seconds": 0.4}}
+TOKEN = {"healthy": True, "engine_version": "0.32.0", "completion": {"tokens": 1, "seconds": 0.4}, "cold_start": COLD}
 
 
 def snapshot(**more):
@@ -161,7 +164,9 @@ def test_ready_is_a_token(play):
     result = play.run(STARTED, snapshot(stage="starting", shards=""), snapshot(), snapshot(healthy=True), snapshot(**TOKEN))
     assert (result["failed"], result["changed"], result["engine_version"]) == (False, True, "0.32.0")
     assert (result["seconds_to_ready"], result["seconds_to_first_token"]) == (42.2, 0.4)
-    assert result["seen"] == {name: snapshot(**TOKEN)[name] for name in vllm_serve.SEEN}
+    timed = {**COLD, "seconds": {"weights": 30.0, "ready": 42.2, "first_token": 0.4}}
+    assert result["seen"] == {name: {**snapshot(**TOKEN), "cold_start": timed}[name] for name in vllm_serve.SEEN}
+    assert play.shown[-1] == "spark-1: start: 42 s (weights 30, first token 0), compile cache not used; last: 40 s, compile cache not used"
     assert play.shown[0].startswith("spark-1: starting, no process of the engine yet, 41.2 GiB available, 00:0")
     assert play.shown[1].startswith("spark-1: loading weights 1/2, no process of the engine yet, 41.2 GiB available, 00:0")
     assert play.board("spark-2", "worker").success().node == "spark-1"
@@ -170,6 +175,14 @@ def test_ready_is_a_token(play):
 def test_an_engine_that_served_already_has_no_time_to_ready(play):
     result = play.run({**STARTED, "changed": False, "actions": []}, snapshot(**TOKEN))
     assert (result["changed"], result["seconds_to_ready"], result["seconds_to_first_token"]) == (False, None, 0.4)
+    assert result["seen"]["cold_start"] == COLD and not any("start: " in line for line in play.shown), "nobody saw its start"
+
+
+def test_a_start_is_shown_beside_what_owners_report_and_with_the_images_seconds(play):
+    reported = {"ready": 900.0, "weights": None, "by": "an owner"}
+    result = play.run(STARTED, snapshot(**TOKEN), image_seconds=3.21, reported_start=reported)
+    assert result["seen"]["cold_start"]["seconds"]["image"] == 3.2 and result["seen"]["cold_start"]["reported"] == reported
+    assert play.shown[-1].startswith("spark-1: start: 42 s (image 3, weights 30, first token 0), ") and play.shown[-1].endswith("; reported by an owner: 900 s")
 
 
 def test_an_engine_that_served_already_is_asked_the_proofs_question_once_all_nodes_have_looked(play):
@@ -194,6 +207,16 @@ def test_the_proofs_question_waits_for_every_node_and_a_start_is_not_asked_it(pl
     assert not any(name == vllm_serve.INFO and arguments.get("prompt_letters") for name, arguments in play.asked)
     play.run(STARTED, snapshot(**TOKEN), prompt_letters=512, node_count=2, task="another")
     assert not any(name == vllm_serve.INFO and arguments.get("prompt_letters") for name, arguments in play.asked)
+
+
+@pytest.mark.parametrize("executor", ["ray", "native"])
+def test_what_an_earlier_task_started_is_awaited_and_not_started_again(play, executor):
+    """A joint start of all ranks would wait for the plans of the others."""
+    result = play.run(snapshot(), snapshot(**TOKEN), begun={**STARTED, "started_run": "r"}, executor=executor, node_count=2, prompt_letters=512)
+    assert (result["failed"], result["changed"], result["started_run"], result["seconds_to_ready"]) == (False, True, "r", 42.2)
+    assert {name for name, _arguments in play.asked} == {vllm_serve.INFO, token_question.JOB}
+    failed = play.run(dead(exit_code=1), begun={**STARTED, "started_run": "r"}, task="another")
+    assert failed["failed"] and failed["started_run"] == "r" and vllm_serve.MODULE not in {name for name, _arguments in play.asked}
 
 
 def test_an_engine_that_is_still_starting_is_waited_for(play):

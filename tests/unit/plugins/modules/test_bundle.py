@@ -254,7 +254,7 @@ def test_a_program_ends_with_the_module_and_in_time(pair: Pair) -> None:
     assert "gb10_transfer_timeout" in caught.value.remedy
     source = "import os, sys; sys.path.insert(0, sys.argv[1]); from ansible_collections.gb10.cluster.plugins.module_utils._bundle import programs; "
     source += "programs.Watch(60, lambda _text: os.write(1, b'.')).run(['sleep', '61.5'])"
-    argv = [sys.executable, "-c", source, next(path for path in sys.path if (Path(path) / "ansible_collections/gb10/cluster").exists())]
+    argv = [sys.executable, "-c", source, str(Path(__file__).resolve().parents[4] / "collections")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
         assert running.stdout and running.stdout.read(1) == b"."
         (child,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()

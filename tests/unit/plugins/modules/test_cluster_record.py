@@ -47,7 +47,8 @@ def node(tmp_path, monkeypatch):
 
 
 def start(node, *, check_mode=False, **options):
-    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, **options}
+    given = {"profile": "mine", "profile_digest": "9f", "start_digest": "5d", "context": 262144, "run_id": "r1", "lowest_mb": 20100, "cold_start": None}
+    given.update(options)
     return call(node.state.parent, check_mode, start=given, proc_root=str(node.proc))
 
 
@@ -66,6 +67,21 @@ def test_a_start_is_recorded_once(node):
     assert len(json.loads(text)["starts"]) == 1
     start(node, run_id="r2")
     assert [item["run_id"] for item in starts.FILE.on_node(str(node.state.parent))] == ["r2"]
+
+
+COLD = {"seconds": {"ready": 700.0}, "compiled": "kept", "last": {}, "reported": {}, "error": ""}
+
+
+def test_a_start_is_recorded_with_its_seconds(node):
+    assert start(node, cold_start=COLD)["record"]["cold_start"] == COLD
+    assert starts.FILE.on_node(str(node.state.parent))[0]["cold_start"] == COLD
+    assert "cold_start" not in start(node, run_id="r2", cold_start={})["record"] and "cold_start" not in start(node, run_id="r3")["record"]
+
+
+def test_seconds_that_could_not_be_read_again_are_not_recorded(node):
+    with pytest.raises(ClusterError, match="start.cold_start: seconds: not numbers") as error:
+        start(node, cold_start={**COLD, "seconds": {"ready": "700"}})
+    assert error.value.remedy and not (node.state / "starts.json").exists()
 
 
 def test_without_samples_of_the_start_what_is_left_is_the_least(node):
@@ -208,6 +224,31 @@ def test_a_mode_is_forgotten(tmp_path):
     assert not keep(tmp_path, state="absent")["changed"]
     keep(tmp_path)
     assert keep(tmp_path, state="absent")["changed"] and modes.read(str(tmp_path)) is None
+
+
+def test_a_bring_up_is_recorded_and_its_teardown_removes_that(tmp_path):
+    up = keep(tmp_path, state="served", mode=None, clusters=CLUSTERS, event="serve brought up gb10")
+    assert up["changed"] and (up["record"]["mode"], up["record"]["phase"], up["record"]["clusters"]) == ("serve", "settled", CLUSTERS)
+    assert not keep(tmp_path, state="served", clusters=CLUSTERS, event="again")["changed"]
+    other = {"spark-1": {**CLUSTERS["gb10"], "nodes": ["spark-1"]}}
+    assert keep(tmp_path, state="served", clusters=other)["record"]["clusters"] == other
+    # A teardown of something else leaves it.
+    assert not keep(tmp_path, state="ended", clusters={"gb10": {}})["changed"]
+    assert keep(tmp_path, state="ended", clusters={"spark-1": {}})["changed"] and modes.read(str(tmp_path)) is None
+    assert not keep(tmp_path, state="ended", clusters={"spark-1": {}})["changed"]
+
+
+def test_a_declared_mode_stays_through_a_bring_up_and_a_teardown(tmp_path):
+    before = keep(tmp_path, mode="day", clusters=CLUSTERS)["record"]
+    for state in ("served", "ended"):
+        kept = keep(tmp_path, state=state, clusters=CLUSTERS)
+        assert not kept["changed"] and kept["record"] == before
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "Day"}, {"mode": ""}, {"phase": "gone"}])
+def test_a_mode_has_a_name_and_a_known_phase(tmp_path, wrong):
+    with pytest.raises(ClusterError, match=f"the record would be wrong: {next(iter(wrong))} is"):
+        keep(tmp_path, **wrong)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 2, "mode": "off"}', '{"schema": 1, "mode": "both", "phase": "settled"}'])

@@ -451,9 +451,9 @@ def test_a_source_that_is_gone_midway_is_a_cut(pair: Pair, monkeypatch: pytest.M
 def test_an_engine_that_prepares_long_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_server, "BEAT_SECONDS", 0.05)
     patient = blocks.be_patient
-    monkeypatch.setattr(blocks, "be_patient", lambda connection: patient(connection, 0.5))
+    monkeypatch.setattr(blocks, "be_patient", lambda connection: patient(connection, 2))
     served = pair.serve()
-    pair.one.exports = lambda content: threading.Event().wait(1.5) or content
+    pair.one.exports = lambda content: threading.Event().wait(3) or content
     assert pair.copy(served)["changed"]
 
 

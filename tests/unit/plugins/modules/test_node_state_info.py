@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance
 from ansible_collections.gb10.cluster.plugins.modules import node_state_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import glance as glancing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
@@ -23,6 +23,7 @@ BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 GLANCE = {
     "cluster": "spark-1", "role": "head", "state": "running", "reason": "", "boot_id": BOOT, "at": "2026-11-24T02:09:12Z", "model": "tiny",
     "endpoint": "http://192.168.100.10:8000/v1", "token": {"seconds": 0.41, "at": "2026-11-24T02:09:12Z"},
+    "start": "start: 702 s (image 3, weights 606, compile 22, graphs 15, warmup 37, first token 1), compile cache used; last: 695 s; reported by x: 480 s",
 }  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def node(tmp_path):
 
 def look(node):
     roots = {"proc_root": str(node / "proc"), "meminfo": str(node / "proc" / "meminfo"), "etc_root": str(node / "etc")}
-    params = {"want": ["mode", "lease", "engines", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
+    params = {"want": ["mode", "lease", "engines", "unclean_boots", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
     return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
@@ -61,9 +62,23 @@ def test_what_a_unit_shows_is_for_everybody_whatever_the_umask(node):
 def test_what_ran_before_the_last_boot_is_unknown_and_what_was_refused_stays(node):
     show(node, boot_id="another")
     (engine,) = look(node)["engines"]
-    assert (engine["state"], engine["reason"], engine["token"]) == ("unknown", "it was running before the last boot", {})
+    assert (engine["state"], engine["reason"], engine["token"], engine["start"]) == ("unknown", "it was running before the last boot", {}, "")
     show(node, boot_id="another", state="refused", reason="the node did not shut down cleanly", token={})
     assert look(node)["engines"][0]["state"] == "refused"
+
+
+def test_a_glance_of_an_older_version_has_no_start(node):
+    glance.write(str(node / "state"), {key: value for key, value in GLANCE.items() if key != "start"})
+    (engine,) = look(node)["engines"]
+    assert engine == {**{key: value for key, value in GLANCE.items() if key != "boot_id"}, "start": ""}
+    assert not any("start: " in line for line in screen(one={**look(node), "reached": True}).lines)
+
+
+@pytest.mark.parametrize("start", [None, 1])
+def test_a_start_that_is_not_text_is_an_error(node, start):
+    show(node, start=start)
+    with pytest.raises(UnknownState, match="start: missing, or of another type"):
+        glance.on_node(str(node / "state"))
 
 
 def test_a_node_that_shows_nothing_still_says_its_memory(node):
@@ -102,7 +117,8 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
     assert lines[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
     assert lines[1] == "two: not reached: no route to host", "what is wrong comes first"
     assert lines[2].startswith("one: 42.1 of 121.7 GiB available")
-    assert lines[-2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert lines[-3].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert lines[-2] == f"  {GLANCE['start']}"
     assert lines[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
 
 
@@ -110,8 +126,24 @@ def test_a_node_that_went_away_while_it_was_read_is_named():
     assert screen(two={"unreachable": True, "msg": "no route to host"}).lines[1:] == ["two: not reached: no route to host"]
 
 
+def test_how_an_engine_came_back_is_shown_and_is_no_trouble(node):
+    show(node, reason="the unit starts once")
+    assert boots.why_not(str(node / "state"), BOOT) == ""
+    ((boot,), answer) = look(node)["unclean_boots"], {**look(node), "reached": True}
+    assert boot["boot_id"] == BOOT and not boot["over"] and glancing.is_well(answer)
+    lines = screen(one=answer).lines
+    assert any("spark-1 head running since 2026-11-24T02:09:12Z: the unit starts once, tiny" in line for line in lines)
+    assert any(f"unclean boot at {boot['at']}" in line for line in lines)
+    boots.outlast(str(node / "state"))
+    assert "unclean boot" not in "\n".join(screen(one={**look(node), "reached": True}).lines)
+    show(node, state="starting", token={})
+    assert glancing.is_well({**look(node), "reached": True})
+    show(node, state="refused", reason="it is the second unclean boot in a row")
+    assert not glancing.is_well({**look(node), "reached": True})
+
+
 def test_nothing_declared_and_nothing_served_is_said():
-    quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
+    quiet = {"mode": None, "lease": {}, "engines": [], "unclean_boots": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
     line = "one: memory unknown; no engine unit (the full status shows engines without one)"
     assert screen(one=quiet).lines == ["Mode: none is declared", line, "  mode.json cannot be read"]
 
@@ -139,3 +171,26 @@ def test_the_last_sweep_is_seen_without_rights(node):
     assert "sweep: last 2026-11-24T06:00:00Z: memory: 1.2 GiB are available, and 2 should be" in screen_of_node
     (folder / "state.json").write_text("{", encoding="utf-8")
     assert look(node)["sweep"] == {} and "state.json is not JSON" in look(node)["errors"][-1]
+
+
+#: Lines around these that a play prints: the command, two plays, and the recap of three hosts.
+CHROME = 9
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_pair_and_a_single_with_everything_fit_on_one_screen(node, nodes):
+    sweep = {"last_sweep": "2026-11-26T05:30:00Z", "problems": [], "undelivered": {}, "last_alert": "", "quiet": ""}
+    whole = {**look(node), "reached": True, "sweep": sweep}
+    units = {"one": {}, "two": {"role": "worker", "model": "", "endpoint": "", "token": {}, "start": ""}, "three": {"cluster": "three"}}
+    answers = {name: {**whole, "engines": [{**GLANCE, **unit}]} for name, unit in list(units.items())[:nodes]}
+    outcome = screen(**answers)
+    assert len(outcome.lines) + (CHROME if nodes == 2 else 0) <= glancing.SCREEN == 18, "\n".join(outcome.lines)
+    assert max(map(len, outcome.lines)) <= 160 and outcome.lines == outcome.details
+
+
+@pytest.mark.parametrize(("nodes", "hidden"), [(17, 0), (18, 2), (30, 14)])
+def test_more_lines_than_a_screen_are_left_to_verbose(nodes, hidden):
+    outcome = screen(**{f"n{number:02}": {"unreachable": True, "msg": "no route"} for number in range(nodes)})
+    assert len(outcome.details) == nodes + 1 and len(outcome.lines) == min(nodes + 1, 18)
+    assert outcome.lines[:17] == outcome.details[:17]
+    assert (outcome.lines[-1] == f"{hidden} more lines: -v shows them") is bool(hidden)

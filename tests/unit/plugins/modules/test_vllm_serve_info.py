@@ -11,6 +11,7 @@ import re
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve_info
 
 
@@ -154,3 +155,49 @@ def test_the_kernels_lines_since_a_moment(tmp_path):
 def test_a_kernels_log_that_cannot_be_read_is_said(tmp_path):
     view = vllm_serve_info.kernel_view({"kernel_since": 1.0, "roots": {"kernel_log": str(tmp_path / "none"), "proc_root": str(tmp_path)}})
     assert view["kernel_lines"] == [] and view["kernel_error"]
+
+
+# -- how long the start took ------------------------------------------------------------------------------------------------
+
+LOADED = "(EngineCore pid=1) INFO 11-26 02:32:29 [default_loader.py:384] Loading weights took {} seconds\n"
+START = {**{name: kind() for name, kind in starts.KEYS.items()}, "image_id": "sha256:1", "profile": "p", "run_id": "r1", "recorded_at": "T"}
+COLD = {"seconds": {"ready": 700.0}, "compiled": "kept", "last": {}, "reported": {}, "error": ""}
+
+
+@pytest.fixture
+def started(engine, tmp_path):
+    """Return how long the start took, with these records on the node and this log."""
+
+    def ask(log, *known, run_id="r2", profile="p"):
+        (tmp_path / "log").write_text(log)
+        starts.FILE.write(starts.FILE.path_of(str(tmp_path), "gb10"), known)
+        params = {**PARAMS, "state_dir": str(tmp_path)}
+        return vllm_serve_info.cold_start({**engine, "run_id": run_id, "profile": profile}, params, "sha256:1")
+
+    return ask
+
+
+def test_the_log_of_a_start_is_read_from_its_beginning_to_the_end_of_the_start(started):
+    served = "(APIServer pid=1) INFO:     Application startup complete.\n"
+    whole = {"seconds": {"weights": 5.0}, "compiled": "", "last": {}, "reported": {}, "error": ""}
+    assert started(LOADED.format("5.0") + served + LOADED.format("9.0")) == whole
+    # What does not end yet, and what lies behind the largest start, is not read.
+    long = "x" * 199 + "\n"
+    assert started(long * 5 + LOADED.format("5.0") + long * (vllm_serve_info.START_BYTES // 200) + LOADED.format("9.0"))["seconds"] == {"weights": 5.0}
+
+
+def test_a_start_is_seen_beside_the_last_one_and_a_recorded_one_is_its_record(started):
+    record = {**START, "cold_start": COLD}
+    assert started(LOADED.format("5.0"), START, record)["last"] == {"seconds": {"ready": 700.0}, "compiled": "kept", "recorded_at": "T"}
+    assert started(LOADED.format("5.0"), record, profile="q")["last"] == {}
+    assert started(LOADED.format("5.0"), record, run_id="r1") == COLD
+
+
+def test_records_that_cannot_be_read_are_named_and_hide_nothing_else(started, tmp_path):
+    (tmp_path / "gb10").mkdir()
+    started("")
+    (tmp_path / "gb10" / "starts.json").write_text("{")
+    path = str(tmp_path / "log")
+    (tmp_path / "log").write_text(LOADED.format("5.0"))
+    cold = vllm_serve_info.cold_start({"run_id": "r2", "profile": "p", "log_path": path}, {**PARAMS, "state_dir": str(tmp_path)}, "sha256:1")
+    assert cold["seconds"] == {"weights": 5.0} and "starts.json is not JSON" in cold["error"] and "Remedy: Remove " in cold["error"]

@@ -40,6 +40,7 @@ def test_what_is_right(companion):
         ({**OLLAMA, "env": {"A": "b"}}, ".env", "systemctl edit"),
         ({**OLLAMA, "modes": ["pair"]}, ".modes", "cluster, singles, off"),
         ({**OLLAMA, "modes": []}, ".modes", "cluster, singles, off"),
+        ({**OLLAMA, "modes": "off"}, ".modes", "cluster, singles, off"),
         ({**OLLAMA, "memory_gib": "20"}, ".memory_gib", "as a number"),
         ({**OLLAMA, "memory_gib": 0}, ".memory_gib", "GiB above 0"),
         ({**OLLAMA, "memory_gib": True}, ".memory_gib", "as a number"),
@@ -56,6 +57,15 @@ def test_each_thing_that_is_wrong_is_said_once(companion, where, words):
     (fault,) = declared.faults([companion])
     assert fault.where == f"gb10_companions[0]{where}"
     assert words in " ".join(fault) and fault.remedy
+
+
+def test_a_layout_is_a_mode_too():
+    companion = {**OLLAMA, "modes": ["day", False]}
+    (fault,) = declared.faults([companion])
+    assert fault.expected == "a list of some of cluster, singles, off"
+    assert declared.faults([companion], ["day"]) == []
+    (fault,) = declared.faults([companion], ["night"])
+    assert fault.expected == "a list of some of cluster, singles, off, night"
 
 
 def test_what_two_share():
@@ -78,3 +88,4 @@ def test_who_is_up():
     # An unquoted off in YAML is false.
     assert declared.up_in([{**OLLAMA, "modes": [False]}], "off")[0]["modes"] == ["off"]
     assert [[item["name"] for item in declared.up_in(both, mode)] for mode in ("cluster", "singles", "off", "")] == [["ollama"], ["ollama", "asr"], ["asr"], []]
+    assert [item["name"] for item in declared.up_in([*both, {**SPEECH, "name": "tts", "modes": ["day"]}], "day")] == ["ollama", "tts"]

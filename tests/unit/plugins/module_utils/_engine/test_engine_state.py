@@ -75,7 +75,7 @@ def note(place, name, content):
 def test_without_a_run_every_key_is_there(node):
     paths, proc, _run = node
     state = engine_state.engine_state(paths, str(proc))
-    assert (state["live"], state["run_id"], state["argv"], state["exit_code"]) == (False, "", [], None)
+    assert (state["live"], state["run_id"], state["argv"], state["exit_code"], state["profile"]) == (False, "", [], None, "")
 
 
 def test_a_live_engine_has_the_hosts_pid(node):

@@ -32,7 +32,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import start
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance, record
 from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history
 
@@ -149,7 +149,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
 
 MODE = {"mode": "off", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "", "events": []}
 GLANCE = {
-    "cluster": "c", "role": "head", "state": "running", "reason": "", "boot_id": "b", "at": "", "model": "", "endpoint": "", "token": {},
+    "cluster": "c", "role": "head", "state": "running", "reason": "", "boot_id": "b", "at": "", "model": "", "endpoint": "", "token": {}, "start": "",
 }  # fmt: skip
 LEASE = {name: kind() for name, kind in leases.KEYS.items()}
 SWEEP: dict[str, t.Any] = {"at": 1.0, "quiet": "", "since": {}, "problems": [], "told": {}, "last": {}, "undelivered": {}}
@@ -182,6 +182,7 @@ WRITERS: dict[str, t.Callable[[str, str], t.Any]] = {
     "the mode": lambda place, word: modes.write(place, {**MODE, "changed_at": word}),
     "a unit's record": lambda place, word: record.write(place, "b", record.RUNNING, word),
     "a glance": lambda place, word: (os.makedirs(f"{place}/c", exist_ok=True), glance.write(place, {**GLANCE, "reason": word})),
+    "unclean boots": lambda place, word: boots.DOCUMENT.write(f"{place}/{boots.FILE}", {"boots": [], "word": word}),
     "a lease": lambda place, word: leases.write(place, {**LEASE, "reason": word}),
     "a lock that is taken over": lambda place, word: cluster_locks.write(f"{place}/lock.json", word, replace=True),
     "the state of a sweep": lambda place, word: sweeps.write_state(place, {**SWEEP, "quiet": word}),

@@ -138,19 +138,33 @@ def test_a_reboot_ends_a_lease_at_once(node):
     assert "the node was rebooted, and a lease's engines do not restart; back to singles" in record.read(fake.state)["reason"]
 
 
-@pytest.mark.parametrize("consent", [False, True])
-def test_after_an_unclean_shutdown_nothing_starts_before_a_person_looked(node, monkeypatch, consent):
+@pytest.mark.parametrize(("consent", "setting"), [(False, None), (False, "never"), (False, "once"), (True, "never")])
+def test_after_an_unclean_shutdown_the_node_goes_on_where_its_unit_would_start(node, monkeypatch, consent, setting):
     lease(node, boot_id="earlier")
-    units_record.write(units.of_engine(str(node / "state"), "gb10").folder, "earlier", units_record.RUNNING)
+    folder = units.of_engine(str(node / "state"), "gb10").folder
+    given = specification.read(os.path.join(folder, specification.FILE))
+    with open(os.path.join(folder, specification.FILE), "w", encoding="utf-8") as stream:
+        stream.write(specification.dump({**given, **({"unclean_boot": setting} if setting else {})}))
+    units_record.write(folder, "earlier", units_record.RUNNING)
     monkeypatch.setattr(units_record, "take_power_cycle", lambda state_dir: consent)
-    fake = Node(node)
-    assert fake.keeper.look() and fake.asked == (ENDING + BACK if consent else [*ENDING, BACK[-1]])
+    fake, goes_on = Node(node), consent or setting == "once"
+    assert fake.keeper.look() and fake.asked == (ENDING + BACK if goes_on else [*ENDING, BACK[-1]])
     after = fake.record()
-    assert (after["mode"], after["phase"]) == ("singles", "settled" if consent else "failed")
-    assert consent or ("the node did not shut down cleanly" in after["reason"] and "run the playbook mode to continue" in after["reason"])
-    # The next start in this boot is by a person who has checked the node.
-    noted = units_record.read(units.of_engine(str(node / "state"), "gb10").folder)
-    assert consent or (noted["state"], noted["boot_id"] != "earlier") == ("refused", True)
+    assert (after["mode"], after["phase"]) == ("singles", "settled" if goes_on else "failed")
+    assert goes_on or ("the node did not shut down cleanly" in after["reason"] and "run the playbook mode to continue" in after["reason"])
+    # The next start of this unit is by a person, and no later boot takes the unclean one for its own.
+    noted = units_record.read(folder)
+    assert (noted["state"], noted["boot_id"]) == ("stopped" if goes_on else "refused", BOOT)
+    assert "did not shut down cleanly" in noted["reason"]
+
+
+def test_after_an_unclean_shutdown_a_unit_that_is_gone_is_no_obstacle(node):
+    lease(node, boot_id="earlier")
+    folder = units.of_engine(str(node / "state"), "gb10").folder
+    os.unlink(os.path.join(folder, specification.FILE))
+    os.unlink(units.of_engine("/", "gb10", str(node / "etc")).path)
+    fake = Node(node)
+    assert fake.keeper.look() and fake.record()["phase"] == "settled" and units_record.read(folder) is None
 
 
 def test_another_run_that_took_the_lock_is_not_disturbed(node, capsys):

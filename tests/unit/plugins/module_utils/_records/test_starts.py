@@ -31,7 +31,8 @@ def test_records_are_read_with_their_cluster(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"schema": 2, "starts": []}', '{"schema": 1, "starts": {}}', json.dumps({"schema": 1, "starts": [start(context=True)]})],
+    ["", "[]", "{}", '{"schema": 2, "starts": []}', '{"schema": 1, "starts": {}}', json.dumps({"schema": 1, "starts": [start(context=True)]}),
+     json.dumps({"schema": 1, "starts": [start(cold_start={"seconds": {}})]})],
 )
 def test_another_content_is_refused_with_a_remedy(tmp_path, text):
     path = tmp_path / "gb10" / "starts.json"

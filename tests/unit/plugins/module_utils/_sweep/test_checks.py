@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance, record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 COMPLETION = engine_state.Completion(1, 0.1, 1)
@@ -157,6 +157,29 @@ def test_the_query_of_an_endpoint_is_sent_and_not_shown(monkeypatch: pytest.Monk
     seen = checks.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, checks._http.trusting())
     assert urls == ["https://x.lan/health?t=planted&u=1"]
     assert seen["text"] == "https://x.lan/health?...: status 503, expected 200 to 299"
+
+
+@pytest.fixture
+def whole(config: dict[str, t.Any], tmp_path: Path) -> dict[str, t.Any]:
+    """The configuration of a node without anything to check over the network."""
+    place = tmp_path / "proc" / "sys" / "kernel" / "random"
+    place.mkdir(parents=True)
+    (place / "boot_id").write_text("now\n", encoding="ascii")
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 2048 kB\nMemAvailable: 1024 kB\nBuffers: 0 kB\nCached: 0 kB\n", encoding="ascii")
+    roots = {**config["roots"], "proc_root": str(tmp_path / "proc")}
+    return {**config, "roots": roots, "companions": [], "endpoints": [], "peers": [], "ca_file": ""}
+
+
+def test_an_unclean_boot_is_seen_and_a_broken_record_of_them_hides_nothing_else(whole: dict[str, t.Any]):
+    assert (checks.see(whole)["unclean_boot"], checks.see(whole)["errors"]) == ("", [])
+    boots.why_not(whole["state_dir"], "now")
+    (boot,) = boots.read(whole["state_dir"])
+    assert checks.see(whole)["unclean_boot"] == boot["at"] != ""
+    Path(whole["state_dir"], boots.FILE).write_text("{", encoding="utf-8")
+    seen = checks.see(whole)
+    assert seen["unclean_boot"] == "" and [engine["cluster"] for engine in seen["engines"]] == ["gb10"]
+    (error,) = seen["errors"]
+    assert error.startswith("unclean boots are unknown: ") and f"rm {whole['state_dir']}/{boots.FILE}" in error
 
 
 def test_what_a_recovery_reports_is_a_problem_of_its_cluster(config: dict[str, t.Any]):

@@ -27,7 +27,7 @@ SINGLES = {
                  "spark-2": {"profile": "tiny", "source": "tiny", "nodes": ["spark-2"]}},
 }  # fmt: skip
 GOOD: judging.Seen = {
-    "mode": SINGLES, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": {"available_mb": 40000, "error": ""}, "errors": [],
+    **judging.nothing({"available_mb": 40000, "error": ""}, []), "mode": SINGLES,
 }  # fmt: skip
 SPEECH = {"id": "companion asr", "well": False, "text": "http://127.0.0.1:8765/health: Connection refused", "silent": False}
 OLLAMA = {"id": "companion ollama", "well": False, "text": "status 503", "silent": False}
@@ -92,6 +92,16 @@ def test_one_message_for_all_that_is_wrong_then_silence_and_one_at_its_end():
     kinds, state = sweep(GOOD, state, NOW + 41 * QUARTER)
     assert kinds == both(WELL)
     assert sweep(GOOD, state, NOW + 42 * QUARTER)[0] == {}
+
+
+def test_an_unclean_boot_is_reported_once_and_is_over_by_itself():
+    back = seen(unclean_boot="2026-11-24T05:50:00Z")
+    (line,) = judging.judge(back, DECLARED, None, NOW).messages["ops"].lines
+    assert line.startswith("boot: the node came back after an unclean boot, seen 2026-11-24T05:50:00Z; until a unit has run for 60 minutes, another one")
+    kinds, state = sweep(back, None, NOW)
+    assert kinds == both(ALERT)
+    assert sweep(back, state, NOW + QUARTER)[0] == {}
+    assert sweep(GOOD, state, NOW + HOUR)[0] == both(WELL)
 
 
 def test_a_new_problem_is_reported_with_all_others_and_marked():
@@ -236,6 +246,9 @@ def test_what_is_expected_follows_from_the_mode():
     assert judging.clusters_of({**SINGLES, "phase": "failed"}, "spark-1") == {"spark-1": "head"}
     assert judging.clusters_of({**SINGLES, "phase": "switching"}, "spark-1") == {} and judging.mode_of({**SINGLES, "phase": "switching"}) == ""
     assert judging.clusters_of(None, "spark-1") is None and judging.mode_of(None) == ""
+    # What a bring-up recorded without a declared mode declares nothing.
+    assert judging.clusters_of({**pair, "mode": "serve"}, "spark-1") is None and judging.mode_of({**pair, "mode": "serve"}) == ""
+    assert judging.mode_of({**pair, "mode": "day"}) == "day"
 
 
 # --- engines ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._companion import run
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import companions, record, service, specification, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, companions, record, service, specification, text, unit_files
 
 OWN = "b" * 64
 
@@ -93,6 +93,18 @@ def test_a_companion_that_does_not_stop_is_recorded(node):
     assert made.asked[-1] == "asr stopped" and (made.state["state"], made.state["reason"]) == ("failed", "ollama: no")
 
 
+def test_after_a_crash_they_come_back_once_and_a_failure_is_named_beside_it(node, monkeypatch):
+    record.write(str(node(boot="before").folder), "before", record.RUNNING)
+    made = node(boot="now")
+    made.unit.given["unclean_boot"] = boots.ONCE
+    made.broken = {("asr", "started")}
+    shown = []
+    for module in (companions, service):
+        monkeypatch.setattr(module, "notify", lambda *lines: shown.extend(lines))
+    assert made.unit.main() == 0 and made.asked[:2] == ["asr started", "ollama started"]
+    assert f"STATUS=running: {made.unit.came_back}; asr: no" in shown and "the unit starts once" in made.unit.came_back
+
+
 def test_after_a_crash_nothing_starts_until_a_person_says_so(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
     made = node(boot="now")
@@ -146,12 +158,12 @@ def test_a_power_cycle_of_our_own_counts_for_every_unit_of_the_node_once(tmp_pat
     for name in ("companions", "engine"):
         (tmp_path / name).mkdir()
         record.write(str(tmp_path / name), "before", record.RUNNING)
-        assert "so the unit starts once" in record.check_boot(str(tmp_path / name), "now", str(tmp_path), "unit")
+        assert "so the unit starts once" in record.check_boot(str(tmp_path / name), "now", str(tmp_path), "unit", False)
     assert not (tmp_path / record.POWER_CYCLED).exists()
     # The next boot has another /run.
     (tmp_path / "run" / record.POWER_CYCLED).unlink()
     with pytest.raises(ClusterError, match="did not shut down cleanly"):
-        record.check_boot(str(tmp_path / "engine"), "later", str(tmp_path), "unit")
+        record.check_boot(str(tmp_path / "engine"), "later", str(tmp_path), "unit", False)
 
 
 # -- one container -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, program, record, service, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import boots, glance, journal, program, record, service, unit_files
 
 COLLECTIONS = str(Path(__file__).resolve().parents[5] / "collections")
 PLACE = Unit("gb10-x.service", ())
@@ -169,6 +169,41 @@ def test_a_start_after_an_unclean_shutdown_is_refused_and_after_our_power_cycle_
     monkeypatch.setattr(record, "take_power_cycle", lambda state_dir: state_dir == str(node.path))
     record.write(str(node.folder), "now", record.RUNNING)
     assert node.again(serve=ends(0)).main() == 0 and "so the unit starts once" in node.said[-1]
+
+
+@pytest.mark.parametrize(("value", "code"), [("once", 0), ("never", 1), (None, 1)])
+def test_the_specification_says_whether_it_starts_after_an_unclean_shutdown(node, value, code):
+    record.write(str(node.folder), "before", record.RUNNING)
+    unit = node.again(serve=ends(0))
+    unit.given.update({} if value is None else {"unclean_boot": value})
+    assert unit.main() == code
+    assert node.state == (("starting", unit.came_back) if code == 0 else ("refused", node.state[1]))
+    assert ("the unit starts once" in unit.came_back, "gb10_unclean_boot is never" in node.state[1]) == (code == 0, code == 1)
+    assert node.said[0].startswith(unit.came_back or "refused: the node did not shut down cleanly")
+
+
+@pytest.mark.parametrize(("ran", "over"), [(3599.0, False), (3600.0, True)])
+def test_an_hour_of_a_unit_ends_what_an_unclean_boot_means(node, monkeypatch, ran, over):
+    assert boots.why_not(str(node.path), "now") == ""
+    now = 5000.0
+    monkeypatch.setattr(service, "boot_seconds", lambda: now)
+    unit = node.again()
+    unit.catch_up()
+    now += ran
+    unit.catch_up()
+    assert [entry["over"] for entry in boots.read(str(node.path))] == [over] and node.said == []
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), UnknownState("it is broken")])
+def test_an_hour_that_cannot_be_recorded_is_logged_once_and_ends_nothing(node, monkeypatch, error):
+    now = 5000.0
+    monkeypatch.setattr(service, "boot_seconds", lambda: now)
+    monkeypatch.setattr(boots, "outlast", lambda _state_dir: raises(error)())
+    unit = node.again()
+    now += 4000.0
+    unit.catch_up()
+    unit.catch_up()
+    assert node.said == [f"unclean boots still count: {error}"]
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------------------

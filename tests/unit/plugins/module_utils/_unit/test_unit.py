@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, bring_up, lock, meeting, place
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, boots, bring_up, glance, lock, meeting, place
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
@@ -55,29 +55,53 @@ def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = 
 # --- at a boot ----------------------------------------------------------------------------------------------------------
 
 
-def noted(state: str, boot: str = "before", reason: str = "") -> dict[str, t.Any]:
-    return {"boot_id": boot, "state": state, "reason": reason, "at": "2026-11-24T02:00:00Z"}
+UNCLEAN = "the node did not shut down cleanly: the unit was {} since "
 
 
+@pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize(
-    ("last", "cycled", "refused"),
+    ("state", "boot", "cycled", "says"),
     [
-        (None, False, ""),
-        (noted("running"), False, "did not shut down cleanly"),
-        (noted("starting"), False, "did not shut down cleanly"),
-        (noted("running"), True, ""),
-        (noted("stopped"), False, ""),
-        (noted("failed", reason="the engine ended"), False, ""),
-        (noted("refused", reason="as it was"), False, "as it was"),
-        (noted("refused", reason="as it was"), True, ""),
+        (record.STOPPED, "before", False, ""),
+        (record.FAILED, "before", False, ""),
+        (record.RUNNING, "before", False, UNCLEAN),
+        (record.STARTING, "before", False, UNCLEAN),
+        (record.RUNNING, "before", True, UNCLEAN),
+        (record.REFUSED, "before", False, "as it was"),
+        (record.REFUSED, "before", True, "as it was"),
         # A person's start, after the first one of this boot was refused.
-        (noted("refused", "now", "as it was"), False, ""),
-        (noted("running", "now"), False, ""),
+        (record.REFUSED, "now", False, ""),
+        (record.RUNNING, "now", False, ""),
     ],
 )
-def test_the_first_start_after_an_unclean_shutdown_is_refused(last, cycled, refused):
-    why = record.why_refused(last, "now", cycled)
-    assert refused in why and bool(why) is bool(refused)
+def test_the_first_start_after_an_unclean_shutdown_needs_the_setting_or_consent(tmp_path, monkeypatch, state, boot, cycled, says, once):
+    asked = []
+    monkeypatch.setattr(record, "take_power_cycle", lambda state_dir: bool(asked.append(state_dir)) or cycled)
+    record.write(str(tmp_path), boot, state, "as it was")
+    says = says.format(state)
+
+    def check():
+        return record.check_boot(str(tmp_path), "now", str(tmp_path), "gb10-x.service", once)
+
+    unclean = says not in ("", "as it was")
+    if cycled:
+        assert check().startswith(says) and check().endswith("this collection cycled the power, so the unit starts once")
+    elif not says:
+        assert check() == ""
+    elif unclean and once:
+        assert check().startswith(says) and check().endswith("in an earlier boot; the unit starts once, because a boot returns leaked memory")
+    else:
+        with pytest.raises(ClusterError) as caught:
+            check()
+        assert str(caught.value).startswith(says) and str(caught.value).endswith("gb10_unclean_boot is never" if unclean else says)
+        assert caught.value.reason == record.REFUSED and caught.value.remedy.endswith("then: systemctl start gb10-x.service")
+    # Each later boot takes the consent, and only what nothing allowed before counts as an unclean boot.
+    assert set(asked) == ({str(tmp_path)} if boot == "before" else set())
+    assert [entry["boot_id"] for entry in boots.read(str(tmp_path))] == (["now"] if unclean and not cycled else [])
+
+
+def test_a_unit_that_never_ran_starts(tmp_path):
+    assert record.check_boot(str(tmp_path), "now", str(tmp_path), "gb10-x.service", False) == "" and boots.read(str(tmp_path)) == []
 
 
 def test_a_record_comes_back_as_it_was_and_another_file_is_not_one(tmp_path):
@@ -252,7 +276,8 @@ class Node:
         if name == "node_container_info":
             return {"nodes": self.nodes, "msg": ""}
         if name == "vllm_serve_info":
-            return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True}, "msg": ""}
+            cold = {"seconds": {"weights": 30.0}, "compiled": "kept", "last": {}, "reported": {"ready": 50.0}, "error": ""}
+            return {"completion": {"seconds": 0.1}, "engine_version": "0.32.0", "engine": {"live": True, "seconds": 42.2}, "cold_start": cold, "msg": ""}
         if name == "vllm_serve" and not predict:
             self.lives = True
             if self.given["meeting"]:
@@ -269,6 +294,10 @@ class Node:
     def state(self) -> dict[str, t.Any]:
         return record.read(str(self.folder))
 
+    @property
+    def shown(self) -> dict[str, t.Any]:
+        return glance.on_node(self.given["state_dir"])[0]
+
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
@@ -281,6 +310,9 @@ def test_an_engine_that_runs_as_requested_is_not_touched(node):
     host.supervisor.begin()
     assert host.asked == ["node_container!", "vllm_serve!", "vllm_serve_info"]
     assert (host.state["state"], host.state["run_id"], host.state["tries"]) == ("running", "r1", 0)
+    assert host.shown["start"] == "start: weights 30, compile cache used; reported by others: 50 s", "it was not seen when the engine was ready"
+    host.supervisor.note(record.STOPPED)
+    assert host.shown["start"] == ""
 
 
 def test_a_start_takes_all_steps_under_the_lock(node):
@@ -291,6 +323,7 @@ def test_a_start_takes_all_steps_under_the_lock(node):
         "node_service", "cluster_lock",
     ]  # fmt: skip
     assert (host.state["state"], host.state["tries"]) == ("running", 1)
+    assert host.shown["start"] == "start: 42 s (weights 30, first token 0), compile cache used; reported by others: 50 s"
 
 
 def test_a_step_that_blocks_ends_the_start_and_says_why(node):
@@ -309,7 +342,7 @@ def test_a_play_that_holds_the_lock_comes_first(node):
     assert host.supervisor.main() == 1 and "another run works" in host.state["reason"] and "vllm_serve" not in host.asked
 
 
-def test_after_a_crash_only_a_person_starts_it(node):
+def test_after_a_crash_only_a_person_starts_it_where_the_setting_says_so(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
     host = node(boot="now")
     assert host.supervisor.main() == 1
@@ -319,6 +352,22 @@ def test_after_a_crash_only_a_person_starts_it(node):
     again = node(boot="later")
     again.supervisor.begin()
     assert again.state["state"] == "running"
+
+
+def test_after_a_crash_it_comes_back_once_and_says_so(node):
+    record.write(str(node(boot="before").folder), "before", record.RUNNING)
+    host = node(boot="now")
+    host.given["unclean_boot"] = boots.ONCE
+    host.supervisor.begin()
+    assert "cuda_zombie_check" in host.asked and "vllm_serve" in host.asked
+    reason = host.state["reason"]
+    assert host.state["state"] == "running" and reason.endswith("the unit starts once, because a boot returns leaked memory") and host.said[0] == reason
+    assert glance.on_node(str(host.path))[0]["reason"] == reason
+    # A crash of that boot is the second one.
+    second = node(boot="later")
+    second.given["unclean_boot"] = boots.ONCE
+    assert second.supervisor.main() == 1 and second.asked == []
+    assert second.state["state"] == "refused" and "it is the second unclean boot in a row" in second.state["reason"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the file of a power cycle is root's")

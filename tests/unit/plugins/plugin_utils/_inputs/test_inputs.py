@@ -86,6 +86,11 @@ def test_where_no_profile_is_needed_none_is_judged():
         {"gb10_tenants": [{"name": "speech", "node": "spark-2", "gib": 12}, {"name": "ollama", "gib": 0.5}]},
         {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4}]},
         {"gb10_sweep_alerts": [{"type": "webhook", "url": "https://hooks.lan/x"}], "gb10_sweep": "test"},
+        {"gb10_mode": "day"},
+        {
+            "gb10_layouts": {"day": {"all": "x"}},
+            "gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4, "modes": ["day"]}],
+        },
     ],
 )
 def test_what_is_fine(change):
@@ -111,6 +116,12 @@ BAD = [
     (
         {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv-cache-memory-bytes": "8G"}}, "input.serve_arguments",
         "gb10_serve_arguments.kv-cache-memory-bytes: states the size of the KV cache",
+    ),
+    ({"gb10_mode": "Day"}, "input.format", "gb10_mode: is 'Day'; expected cluster, singles, 'off' in quotes, or the name of a layout."),
+    ({"gb10_layouts": ["day"]}, "input.type", "gb10_layouts: is a list; expected a mapping."),
+    (
+        {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4, "modes": ["day"]}]},
+        "input.companions", "gb10_companions[0].modes: is ['day']; expected a list of some of cluster, singles, off.",
     ),
     ({"gb10_companions": "speech"}, "input.type", "gb10_companions: is the text 'speech'; expected a list"),
     (
@@ -640,7 +651,7 @@ def test_bad_clusters_block_with_a_remedy(change, play, id, part):
 
 def test_without_ray_data_ranks_are_not_spread():
     profile = {"id": "mine", "executor": "native", "parallel": {"tensor": 1, "pipeline": 1, "data": 2}, "memory": {"config": {}}}
-    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, False)
     assert (problem.id, problem.measured) == ("input.parallel", 2)
     assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
@@ -648,8 +659,10 @@ def test_without_ray_data_ranks_are_not_spread():
 @pytest.mark.parametrize(("ranks", "named"), [(1, True), (4, False)])
 def test_a_profile_of_one_node_on_two_names_the_setting_for_one_of_them(ranks, named):
     profile = {"id": "mine", "executor": "ray", "parallel": {"tensor": ranks, "pipeline": 1, "data": 1}, "memory": {"config": {}}}
-    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
-    assert problem.id == "input.parallel" and ("-e gb10_single=spark-1" in problem.remedy) is named
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, False)
+    assert (problem.id, problem.where) == ("input.parallel", "profile mine") and ("-e gb10_single=spark-1" in problem.remedy) is named
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1, True)
+    assert problem.where == "profile mine on spark-1, spark-2" and problem.remedy == "choose other nodes for it, or another profile for these"
 
 
 def test_a_fault_of_all_hosts_is_reported_once():

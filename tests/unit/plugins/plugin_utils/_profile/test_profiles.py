@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import Place, serve_argv
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, form, profiles, repositories, validation
 
 SHIPPED = sorted(profiles.SHIPPED.glob("*.yml"))
@@ -71,6 +73,21 @@ def test_a_reported_speed_says_by_whom_and_on_what(path: Path):
     speed = yaml.safe_load(path.read_text(encoding="utf-8")).get("speed", {})
     assert not speed or (speed["one"] > 0 and speed["source"].startswith("https://") and speed["by"] and speed["setup"])
     assert ("many" in speed) == ("users" in speed)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_reported_start_says_by_whom_on_what_and_when(path: Path):
+    start = yaml.safe_load(path.read_text(encoding="utf-8")).get("start", {})
+    seconds = [start[name] for name in (cold_starts.READY, *cold_starts.STAGES) if name in start]
+    assert not start or (seconds and min(seconds) > 0 and start["source"].startswith("https://") and start["by"] and re.search(r"\b2026-\d\d", start["setup"]))
+
+
+@pytest.mark.parametrize("loader", ["auto", "safetensors", "fastsafetensors", "instanttensor", "runai_streamer"])
+def test_a_profile_may_choose_its_loader(tmp_path: Path, loader: str):
+    path = tmp_path / "mine.yml"
+    own = {"schema": 1, "id": "mine", "extends": "nemotron_3_super_one", "serve": {"load_format": loader, "model_loader_extra_config": {"concurrency": 8}}}
+    path.write_text(yaml.safe_dump({**own, "evidence": "untested"}), encoding="utf-8")
+    assert profiles.load(str(path))["serve"]["load_format"] == loader
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -552,7 +569,8 @@ def variant(tmp_path, name="other", **fields):
 def test_a_variant_says_only_what_differs(tmp_path):
     switches = {"fast": {"description": "x", "evidence": [{"who": "me", "image": "i", "figures": "f"}]}}
     measured = [{"who": "me", "image": "i", "figures": "f"}]
-    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}, "speed": {"one": 9}})
+    reported = {"speed": {"one": 9}, "start": {"ready": 9}}
+    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}, **reported})
     path = variant(
         tmp_path,
         extends="drafted",
@@ -567,7 +585,8 @@ def test_a_variant_says_only_what_differs(tmp_path):
     assert profile["env"]["shared"] == {"A": "1", "B": "2"} and list(profile["repositories"]) == ["drafter"]
     # An argument's value is replaced as a whole, and a variant without measurements is untested.
     assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
-    assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested" and profile["speed"]["one"] is None
+    assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested"
+    assert profile["speed"]["one"] is None and profile["start"]["ready"] is None
 
 
 def test_a_variant_of_another_repository_has_not_its_license(tmp_path):

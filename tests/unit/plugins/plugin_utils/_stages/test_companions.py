@@ -133,6 +133,29 @@ def test_next_to_an_engine_both_count_and_a_stop_judges_nothing():
     assert companions_plan.judge(many, down).findings is None
 
 
+def test_each_engine_is_judged_with_its_own_nodes_and_a_node_without_one_alone(monkeypatch):
+    """A pair and a single are one layout; the fourth node has no engine."""
+    judged = []
+
+    def note(evidence, profile, _run):
+        judged.append((list(evidence), profile, {node: entry["settings"]["head"] for node, entry in evidence.items()}))
+        return []
+
+    monkeypatch.setattr(companions_plan.judging, "judge_companions", note)
+    base = answers("mixed", [OLLAMA], PROFILE, companions=[row(OLLAMA)])["spark-1"]
+    given = {
+        "spark-1": {**base, "cluster": "a.c", "head_host": "spark-1"},
+        "spark-2": {**base, "cluster": "b", "head_host": "spark-2"},
+        "spark-3": {**base, "cluster": "a.c", "head_host": "spark-1"},
+        **{node: {**base, "cluster": "", "head_host": node, "profile": {}} for node in ("spark-4", "spark-5")},
+    }
+    assert companions_plan.judge(given, RUN).findings is None
+    assert judged == [
+        (["spark-1", "spark-3"], PROFILE, {"spark-1": True, "spark-3": False}), (["spark-2"], PROFILE, {"spark-2": True}),
+        (["spark-4"], None, {"spark-4": True}), (["spark-5"], None, {"spark-5": True}),
+    ]  # fmt: skip
+
+
 def test_what_is_not_seen_is_said():
     blind = answers("off", [OLLAMA], {}, companions=None)
     blind["spark-1"]["info"]["errors"] = [*HEALTHY["errors"], {"section": "companions", "verdict": "unknown", "error": "no answer", "remedy": ""}]

@@ -14,10 +14,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode a
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared, mode_plan, mode_return
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
-PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
-ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}
+PAIR = {"profile": "pair_tp2", "model": "org/pair"}
+ONE = {"profile": "mine_one", "model": "org/one"}
 CLUSTERS = {"gb10": {"source": "pair_tp2", "profile": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
 RECORD = {"mode": "cluster", "phase": "settled", "reason": "", "clusters": CLUSTERS, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
+
+BOTH = ["spark-1", "spark-2"]
 
 #: The ping result of a node that answers.
 PONG = {"ping": "pong"}
@@ -40,12 +42,12 @@ def answers(mode, clusters=None, record=None, **more):
         by_node[node] = {
             "mode": mode,
             "pair": "gb10",
-            "pair_profile": PAIR if mode == "cluster" else {},
+            "layouts": {},
+            "pair_source": "pair_tp2",
+            "profile": {"cluster": PAIR, "singles": ONE}.get(mode, {}),
             "single": node,
-            "single_profile": ONE if mode == "singles" else {},
             "single_source": "./mine.yml" if mode == "singles" else "",
             "one": "",
-            "head": "spark-1",
             "companions": [],
             "look": look,
             "lease": "",
@@ -61,6 +63,14 @@ def plan_of(given, **settings):
     return mode_plan.judge(given, run(**settings))
 
 
+def names(turns):
+    return [cluster["name"] for cluster in turns["clusters"]]
+
+
+def downs_and_ups(plan):
+    return names(plan["down"]), names(plan["up"])
+
+
 PAIR_RUNS = {"spark-1": {"gb10": there()}, "spark-2": {"gb10": there("worker", live=False)}}
 SINGLES_RUN = {node: {node: there(model="org/one")} for node in ("spark-1", "spark-2")}
 
@@ -68,21 +78,20 @@ SINGLES_RUN = {node: {node: there(model="org/one")} for node in ("spark-1", "spa
 def test_singles_take_the_place_of_the_pair():
     outcome = plan_of(answers("singles", PAIR_RUNS, RECORD))
     plan = outcome.returns["plan"]
-    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (True, [], False, ["spark-1", "spark-2"])
-    assert plan["changes"] and plan["source"] == {"spark-1": "./mine.yml", "spark-2": "./mine.yml"}
+    assert plan["changes"] and plan["down"] == {"clusters": [{"name": "gb10", "profile": "pair_tp2", "nodes": BOTH}], "batches": [BOTH]}
+    assert plan["up"] == {"clusters": [{"name": node, "profile": "./mine.yml", "nodes": [node]} for node in BOTH], "batches": [["spark-1"], ["spark-2"]]}
     assert outcome.lines[0] == "Mode: cluster -> singles" and "down: gb10 on spark-1, spark-2 (the mode singles does not have it)" in outcome.lines[1]
 
 
 def test_the_pair_takes_the_place_of_singles():
     plan = plan_of(answers("cluster", SINGLES_RUN)).returns["plan"]
-    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (False, ["spark-1", "spark-2"], True, [])
-    assert plan["clusters"] == CLUSTERS
+    assert downs_and_ups(plan) == (BOTH, ["gb10"]) and plan["clusters"] == CLUSTERS
 
 
 def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
     stopped = {"spark-1": {"gb10": there(live=False, running=False)}}
     plan = plan_of(answers("off", stopped)).returns["plan"]
-    assert plan["down_pair"] and plan["changes"] and plan["clusters"] == {}
+    assert downs_and_ups(plan) == (["gb10"], []) and plan["changes"] and plan["clusters"] == {}
     assert not plan_of(answers("off")).returns["plan"]["changes"]
 
 
@@ -90,7 +99,7 @@ def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
 def test_what_serves_already_is_only_looked_at(mode, clusters):
     outcome = plan_of(answers(mode, clusters))
     assert not outcome.returns["plan"]["changes"] and outcome.lines[-1] == "  no engine has to be stopped or started"
-    assert not outcome.returns["plan"]["down_pair"] and not outcome.returns["plan"]["down_singles"]
+    assert outcome.returns["plan"]["down"] == {"clusters": [], "batches": [BOTH]}
 
 
 def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_have():
@@ -107,9 +116,9 @@ def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_ha
 
 def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups():
     outcome = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}, "spark-2": {"gb10": there("worker", live=False)}}))
-    assert outcome.returns["plan"]["down_pair"] and "it has another model than org/pair" in outcome.lines[1]
+    assert names(outcome.returns["plan"]["down"]) == ["gb10"] and "it has another model than org/pair" in outcome.lines[1]
     half = plan_of(answers("cluster", {"spark-1": {"gb10": there(live=False)}})).returns["plan"]
-    assert not half["down_pair"] and half["changes"]
+    assert not half["down"]["clusters"] and half["changes"]
 
 
 def test_a_foreign_cluster_refuses_the_change():
@@ -121,10 +130,13 @@ def test_a_foreign_cluster_refuses_the_change():
 @pytest.mark.parametrize(
     ("more", "id", "words"),
     [
-        ({"mode": ""}, "mode.declared", "gb10_mode is not set"),
+        ({"mode": ""}, "mode.declared", "gb10_mode is not set; expected one of cluster, singles, off."),
+        ({"mode": "night", "layouts": {"day": {"all": "a_tp2"}}}, "mode.declared", "gb10_mode is night; expected one of cluster, singles, off, day."),
         ({"one": "spark-1"}, "mode.declared", "a mode is about all nodes"),
         ({"single": "gb10"}, "mode.names", "the name of more than one cluster"),
+        ({"single": "gb10", "mode": "cluster"}, "mode.names", "gb10 is the name of more than one cluster"),
         ({"single_source": ""}, "mode.profile", "no host has a gb10_single_profile"),
+        ({"layouts": {"off": {"all": "a_tp2"}}}, "mode.layout", "gb10_layouts.off: is the name of a mode that always exists; expected another name"),
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
@@ -134,9 +146,13 @@ def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
 
 
 def test_the_services_to_come_are_named_with_what_chooses_their_profile():
-    assert mode_declared.judge(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
+    returns = mode_declared.judge(answers("singles"), run()).returns
+    assert returns["clusters"][1] == {"name": "spark-2", "profile": "./mine.yml", "nodes": ["spark-2"]} and returns["batches"] == [["spark-1"], ["spark-2"]]
     quiet = mode_declared.judge(answers("cluster"), run())
-    assert quiet.findings is None and quiet.returns["singles"] == {}
+    assert quiet.findings is None and quiet.returns == {"clusters": [{"name": "gb10", "profile": "pair_tp2", "nodes": BOTH}], "batches": [BOTH]}
+    assert mode_declared.judge(answers("off"), run()).returns == {"clusters": [], "batches": [BOTH]}
+    # Nothing is computed from a layout that is wrong.
+    assert mode_declared.judge(answers("day", layouts={"day": {"spark-9": "a"}}), run()).returns["clusters"] == []
 
 
 def test_a_node_that_could_not_be_looked_at_stops_the_change():
@@ -147,8 +163,8 @@ def test_a_node_that_could_not_be_looked_at_stops_the_change():
 
 def test_nothing_is_planned_for_a_node_that_is_lost():
     outcome = plan_of(answers("singles"), lost=["spark-2"])
-    assert outcome.returns["plan"]["up_singles"] == ["spark-1"]
-    assert plan_of(answers("cluster"), lost=["spark-2"]).returns["plan"]["up_pair"] is False
+    assert names(outcome.returns["plan"]["up"]) == ["spark-1"]
+    assert plan_of(answers("cluster"), lost=["spark-2"]).returns["plan"]["up"] == {"clusters": [], "batches": [BOTH]}
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------------
@@ -200,8 +216,8 @@ def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     assert not mode_return.judge(by_node, run()).returns["returns"]
     with_return = {node: {**answer, "return_asked": True, "look": {"mode": None, "clusters": SINGLES_RUN[node]}} for node, answer in by_node.items()}
     back = mode_return.judge(with_return, run()).returns
-    assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
-    assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
+    assert back["returns"] and downs_and_ups(back["plan"]) == (BOTH, ["gb10"])
+    assert back["plan"]["up"]["clusters"][0]["profile"] == "pair_tp2" and back["plan"]["clusters"] == CLUSTERS
     came = ending.judge({node: {**answer, "returning": back} for node, answer in with_return.items()}, run())
     assert (came.returns["record"]["mode"], came.returns["record"]["phase"]) == ("cluster", "settled")
     assert {finding["id"] for finding in came.findings} == {"mode.up", "mode.returned"}
@@ -222,7 +238,7 @@ def test_a_node_that_is_lost_during_the_change_is_named_and_not_started_again():
     by_node, _outcome = ended(errors=errors, down_at=100.0, return_asked=True)
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
     back = mode_return.judge(gone, run()).returns
-    assert back["returns"] and not back["plan"]["up_pair"], "the pair needs the node that is lost"
+    assert back["returns"] and not back["plan"]["up"]["clusters"], "the pair needs the node that is lost"
     outcome = ending.judge({node: {**answer, "returning": back} for node, answer in gone.items()}, run())
     assert outcome.returns["record"]["phase"] == "failed" and "mode.lost" in {finding["id"] for finding in outcome.findings}
 
@@ -242,7 +258,7 @@ def test_a_return_takes_down_another_profile_of_the_same_name():
     plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     back = mode_return.judge({node: {**answer, **state, "errors": {"up": fault("a wrong answer")}} for node, answer in base.items()}, run()).returns
-    assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
+    assert names(back["plan"]["down"]) == ["gb10"] and back["plan"]["up"]["clusters"] == [{"name": "gb10", "profile": "older_tp2", "nodes": BOTH}]
 
 
 def test_what_ran_undeclared_is_not_started_again():
@@ -283,6 +299,107 @@ def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
     assert outcome.returns["record"] == {"state": "absent"}
     _by_node, checked = ended("off", check_mode=True)
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------------
+
+LAYOUTS = {"day": {"spark-1": "one", "spark-2": "two"}, "big": {"all": "pair_tp2"}}
+
+
+def test_the_same_engine_on_the_same_nodes_stays_under_another_name():
+    outcome = plan_of(answers("big", PAIR_RUNS, RECORD, layouts=LAYOUTS, profile=PAIR))
+    assert not outcome.returns["plan"]["changes"] and outcome.returns["declares"] and outcome.lines[0] == "Mode: cluster -> big"
+    day = plan_of(answers("day", PAIR_RUNS, RECORD, layouts=LAYOUTS, profile=ONE)).returns["plan"]
+    assert downs_and_ups(day) == (["gb10"], ["spark-1", "spark-2"])
+    assert day["clusters"]["spark-2"] == {"profile": "mine_one", "source": "two", "nodes": ["spark-2"]}
+
+
+def test_two_sets_of_nodes_may_not_have_one_name():
+    names = {"spark-1": "a.b", "spark-2": "c", "spark-3": "a", "spark-4": "b.c"}
+    base = answers("off")["spark-1"]
+    given = {node: {**base, "single": name, "layouts": {"x": {"spark-1,spark-2": "p", "spark-3,spark-4": "p"}}} for node, name in names.items()}
+    (finding,) = mode_declared.judge(given, run()).findings
+    assert (finding["id"], finding["message"].split(" is ")[0]) == ("mode.names", "a.b.c")
+    # Two layouts with the same nodes are one cluster.
+    both = {node: {**answer, "layouts": {"x": {"spark-1,spark-2": "p"}, "y": {"spark-2,spark-1": "q"}}} for node, answer in given.items()}
+    assert mode_declared.judge(both, run()).findings is None
+
+
+def test_a_cluster_that_only_the_record_has_is_taken_down_on_the_nodes_where_it_was_started():
+    """A layout that the inventory no longer has, and one before it that was never taken down."""
+    group = {"profile": "p", "source": "p", "nodes": ["spark-2", "spark-1"]}
+    seen = {"spark-1": {"old": there("worker", live=False)}, "spark-2": {"old": there(), "older": there(live=False)}}
+    record = {**RECORD, "mode": "gone", "clusters": {"old": group}, "previous": {"clusters": {"older": {**group, "nodes": ["spark-2"]}}}}
+    outcome = plan_of(answers("off", seen, record))
+    assert outcome.findings is None
+    assert outcome.returns["plan"]["down"]["clusters"] == [
+        {"name": "old", "profile": "p", "nodes": ["spark-2", "spark-1"]}, {"name": "older", "profile": "p", "nodes": ["spark-2"]},
+    ]  # fmt: skip
+    # Its nodes are unknown when one of them is no longer in the inventory.
+    foreign = plan_of(answers("off", seen, {**record, "clusters": {"old": {**group, "nodes": ["spark-2", "spark-9"]}}}))
+    assert [finding["id"] for finding in foreign.findings] == ["mode.foreign"] and [c["name"] for c in foreign.returns["plan"]["down"]["clusters"]] == ["older"]
+
+
+def served(name, nodes, at="2026-11-24T02:00:00Z", mode="serve"):
+    cluster = {"profile": "p_one", "source": "p", "nodes": nodes}
+    return {"mode": mode, "phase": "settled", "reason": "", "clusters": {name: cluster}, "previous": {}, "changed_at": at, "events": []}
+
+
+def of_records(*records):
+    given = answers("off")
+    return {node: {**answer, "look": {**answer["look"], "mode": record}} for (node, answer), record in zip(given.items(), records)}
+
+
+def test_what_was_brought_up_without_a_mode_is_taken_together_from_its_nodes():
+    first, second = served("spark-1", ["spark-1"]), served("spark-2", ["spark-2"], "2026-11-24T03:00:00Z")
+    record = mode_plan.record_of(of_records(first, second))
+    assert (record["mode"], record["changed_at"], list(record["clusters"])) == ("serve", "2026-11-24T03:00:00Z", ["spark-1", "spark-2"])
+    # A pair counts only where both nodes have it; the record of a declared mode is not part of it.
+    pair = served("gb10", ["spark-1", "spark-2"])
+    assert list(mode_plan.record_of(of_records(pair, second))["clusters"]) == ["spark-2"]
+    assert list(mode_plan.record_of(of_records(pair, {**pair, "changed_at": "2026-11-24T03:00:00Z"}))["clusters"]) == ["gb10"]
+    assert list(mode_plan.record_of(of_records(served("spark-1", ["spark-1"], mode="day"), second))["clusters"]) == ["spark-2"]
+    assert mode_plan.record_of(of_records(second, {**first, "mode": "day", "changed_at": "2026-11-24T04:00:00Z"}))["mode"] == "day"
+    assert mode_plan.record_of(of_records(None, None)) is None
+
+
+def test_a_change_that_fails_returns_to_what_serve_brought_up():
+    record = {**RECORD, "mode": "serve"}
+    outcome = plan_of(answers("singles", PAIR_RUNS, record))
+    assert outcome.lines[0] == "Mode: serve -> singles" and not outcome.returns["undeclared"]
+    state = {"decided": outcome.returns, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    given = {node: {**answer, **state, "errors": {"up": fault("no")}} for node, answer in answers("singles", SINGLES_RUN, record).items()}
+    back = mode_return.judge(given, run()).returns
+    assert back["returns"] and back["plan"]["mode"] == "serve" and downs_and_ups(back["plan"]) == (BOTH, ["gb10"])
+    ended = ending.judge({node: {**answer, "returning": back} for node, answer in given.items()}, run())
+    assert (ended.returns["record"]["mode"], ended.returns["record"]["clusters"]) == ("serve", CLUSTERS)
+
+
+def test_the_engines_that_come_back_after_a_lease_are_judged_before_it():
+    assert plan_of(answers("singles", PAIR_RUNS, RECORD, lease="true")).returns["back"]["clusters"] == [
+        {"name": "gb10", "profile": "pair_tp2", "nodes": BOTH},
+    ]  # fmt: skip
+    assert plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true")).returns["back"] == {"clusters": [], "batches": [BOTH]}
+    assert plan_of(answers("singles", PAIR_RUNS, RECORD)).returns["back"]["clusters"] == []
+
+
+def test_the_end_names_each_service():
+    by_node, outcome = ended(errors={"spark-2": {"up": fault("the engine did not start")}}, down_at=100.0)
+    assert outcome.stats["gb10_mode_report"]["services"] == {"spark-1": "serves", "spark-2": "failed on spark-2"}
+    assert outcome.lines == ["Mode: singles, failed", "  spark-1: serves", "  spark-2: failed on spark-2"]
+    gone = {**by_node, "spark-1": {**by_node["spark-1"], "answer": None}}
+    assert ending.services(gone) == {"spark-1": "failed on spark-1", "spark-2": "failed on spark-2"}
+    # After a stop that failed nothing was started.
+    assert ending.services(ended(errors={"spark-2": {"down": fault("it has requests")}}, down_at=100.0)[0]) == {}
+    back = {"returns": True, "lost": [], "plan": {"mode": "cluster", "clusters": CLUSTERS}}
+    returned = {node: {**answer, "returning": back} for node, answer in by_node.items()}
+    assert ending.services(returned) == {"gb10": "serves"}
+    assert ending.services({node: {**answer, "errors": {"down": fault("x")}} for node, answer in returned.items()}) == {"gb10": "serves"}
+    assert ending.services({node: {**answer, "errors": {"return": fault("x")}} for node, answer in returned.items()}) == {"gb10": "failed on spark-1, spark-2"}
+
+
+def test_what_serve_brought_up_is_no_declared_mode_for_a_teardown():
+    assert ending.remaining({"spark-1": {**RECORD, "mode": "serve"}}, "gb10") == []
 
 
 # --- a lease ------------------------------------------------------------------------------------------------------------------
@@ -387,7 +504,7 @@ DONE = {"exit_code": 0, "limited": False, "seconds": 12.0, "log": "/l/judge.log"
 
 def test_after_the_command_the_former_mode_returns():
     returning, outcome = leased_end(DONE)
-    assert returning.returns["plan"]["down_pair"] and returning.lines[0] == "The lease is over; back to the mode before."
+    assert names(returning.returns["plan"]["down"]) == ["gb10"] and returning.lines[0] == "The lease is over; back to the mode before."
     record = outcome.returns["record"]
     assert (record["mode"], record["phase"], record["event"]) == ("off", "settled", "the lease of judge.sh is over, back to off")
     assert [finding["verdict"] for finding in outcome.findings] == ["pass"]

@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description
+from ansible_collections.gb10.cluster.plugins.module_utils._records import cold_starts
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
@@ -127,6 +128,10 @@ def well_pair() -> dict[str, dict[str, t.Any]]:
             "last_proof": {"run_id": "r", "failed": [], "recorded_at": NOW.isoformat(), "error": ""},
         }  # fmt: skip
     answers["spark-1"]["engine"]["routes"] = {"asked": 58, "listed": True, "unknown": [], "open": []}
+    last = {"seconds": {"ready": 1095.0}, "compiled": "kept", "recorded_at": "2026-11-26T05:30:00Z"}
+    seconds = {"image": 3.0, "weights": 850.4, "compile": 21.8, "graphs": 15.0, "warmup": 136.7, "first_token": 0.6, "ready": 1102.4}
+    reported = {"ready": 1080.0, "by": "al-engr.com"}
+    answers["spark-1"]["engine"]["cold_start"] = {"seconds": seconds, "compiled": "kept", "last": last, "reported": reported, "error": ""}
     answers["spark-1"]["engine"]["engine"] = {**ENGINE, "guarded": True, "log_path": "/var/log/gb10/gb10/engine/20261121T185346Z-9cc6.log"}
     return answers
 
@@ -216,6 +221,27 @@ def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word:
     assert status.judge(answers, run()).stats["gb10_proof"] == "unknown"
     gone = status.judge(state("ray", False, False), run()).stats
     assert gone["gb10_proof"] == "none" and not any("proven" in text for text in gone["gb10_status"]["spark-1"])
+
+
+COLD = {
+    "seconds": {"weights": 606.4, "ready": 702.1}, "compiled": "kept", "error": "", "reported": {"ready": 480.0, "by": "an owner"},
+    "last": {"seconds": {"weights": 200.0, "ready": 300.0}, "compiled": "kept", "recorded_at": "2026-11-26T05:30:00Z"},
+}  # fmt: skip
+
+
+def test_status_says_on_the_head_how_long_the_start_took() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"]["cold_start"] = COLD
+    outcome = status.judge(answers, run())
+    whole = (
+        "start: 702 s (weights 606), compile cache used; last: 300 s (weights 200), compile cache used; "
+        "2.3 times the last one, most of it weights; reported by an owner: 480 s"
+    )
+    assert outcome.stats["gb10_status"]["spark-1"][-2] == whole and not any("start: " in text for text in outcome.stats["gb10_status"]["spark-2"])
+    shown = "\n".join(outcome.lines)
+    assert "start: 702 s, compile cache used; last: 300 s; 2.3 times the last one, most of it weights; reported by an owner: 480 s" in shown
+    answers["spark-1"]["engine"]["cold_start"] = None
+    assert not any("start: " in text for text in status.judge(answers, run()).stats["gb10_status"]["spark-1"])
 
 
 def test_status_says_how_much_lies_compiled_on_each_node() -> None:
@@ -558,6 +584,37 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert with_ray.stats["gb10_report"]["images"]["spark-1"]["ray_wanted"] == wanted
     assert f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0" in with_ray.lines
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
+
+
+def reported(cold: t.Any, silenced: t.Sequence[str] = ()) -> t.Any:
+    """The report of an engine with these seconds of its start."""
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", "key": "none", "profile": PROFILE, "container": {**description.NOTHING}}
+    rest = {"executor": {"executor": "ray", "reason": "r"}, "engine": {"engine": ENGINE, "cold_start": cold}, "proof": None, "given": None, "cache": None}
+    return report.judge({"spark-1": {**shared, **rest, "ends": {}, "image": {"skipped": True}}}, run(silenced=silenced))
+
+
+def test_the_report_says_how_long_the_start_took() -> None:
+    outcome = reported({**COLD, "last": {}, "reported": {}})
+    assert "start: 702 s (weights 606), compile cache used" in outcome.lines and outcome.findings is None
+    assert outcome.stats["gb10_report"]["cold_start"] == {**COLD, "last": {}, "reported": {}}
+    unknown = reported(None)
+    assert unknown.findings is None and unknown.stats["gb10_report"]["cold_start"] is None and not any(line.startswith("start") for line in unknown.lines)
+
+
+def test_a_slow_start_is_a_warning_with_the_stage_that_grew() -> None:
+    (found,) = reported(COLD).findings or []
+    assert (found["id"], found["node"], found["verdict"], found["measured"], found["needed"]) == ("start.slow", "spark-1", "warn", 702.1, 300.0)
+    assert found["message"] == (
+        "the start took 702 s, 2.3 times the last one of the same image and profile (300 s); most of it: weights, 606 s after 200."
+    )
+    assert found["remedy"] == report.REMEDIES["weights"] and found["id"] in report.IDS
+    (unexplained,) = reported({**COLD, "seconds": {"ready": 702.1}}).findings or []
+    assert unexplained["message"].endswith("(300 s); no stage in its log explains it.") and unexplained["remedy"] == report.REMEDIES[""]
+    assert table.worst(table.silence(reported(COLD).findings or [], ["start.slow"])) == "silenced"
+
+
+def test_every_stage_of_a_start_has_a_remedy() -> None:
+    assert set(report.REMEDIES) == {*cold_starts.STAGES[1:], ""}
 
 
 def test_stage_seconds_skip_what_did_not_run() -> None:
