@@ -194,7 +194,7 @@ class Pair:
         self.evidence[name] = {**self.evidence[name], "processes": [process]}
         self.evidence[HEAD] = {**self.evidence[HEAD], "probe": NO_TOKEN}
 
-    def starts_anew(self) -> None:
+    def heals_at_a_start(self) -> None:
         """Every start of a unit from now on ends in a healthy pair."""
         for name in self.nodes:
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 import types
 import typing as t
 from pathlib import Path
@@ -32,7 +33,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     made = Pair(tmp_path, monkeypatch)
     made.look()
     made.look()
-    made.starts_anew()
+    made.heals_at_a_start()
     return made
 
 
@@ -111,10 +112,14 @@ def test_a_node_that_another_run_works_on_puts_it_off(pair: Pair) -> None:
 
 
 def test_a_fault_that_is_over_when_all_are_ready_stops_nothing(pair: Pair) -> None:
+    begun = threading.Event()
+
     def healed() -> None:
+        assert begun.wait(10)
         pair.evidence = {name: entry(name) for name in (HEAD, WORKER)}
 
     recovering.TOGETHER_SECONDS = 1.0
+    pair.on[WORKER, "evidence"] = begun.set
     pair.on[HEAD, "evidence"] = healed
     fault(pair)
     assert set(map(tuple, pair.calls.values())) == {("cluster_lock acquired", "evidence", "cluster_lock released")}
@@ -191,7 +196,7 @@ def test_a_start_that_fails_may_be_tried_again(pair: Pair) -> None:
     assert state["history"][-1]["outcome"].startswith("failed: systemctl start") and state["stopped"] == ""
     assert (state["kind"], state["phase"]) == ("fault", "up") and state["text"].startswith("recovery: failed: systemctl start")
     pair.fails.clear()
-    pair.starts_anew()
+    pair.heals_at_a_start()
     for _look in range(6):
         pair.look()
     assert len(pair.state(HEAD)["history"]) == 2 and pair.state(HEAD)["kind"] == "well"
@@ -203,7 +208,7 @@ def test_a_start_that_fails_may_be_tried_again(pair: Pair) -> None:
 def test_known_answers_are_asked_on_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, outcome: str) -> None:
     pair = Pair(tmp_path, monkeypatch, answers=["arithmetic", "echo"])
     pair.look()
-    pair.starts_anew()
+    pair.heals_at_a_start()
     results = [{"check": "arithmetic", "verdict": verdict, "message": "it is 5"}, {"check": "echo", "verdict": "pass", "message": ""}]
     pair.results[HEAD, "engine_questions"] = {"changed": False, "msg": "2 questions", "results": results}
     fault(pair)
@@ -215,7 +220,7 @@ def test_known_answers_are_asked_on_the_head(tmp_path: Path, monkeypatch: pytest
 def test_answers_that_cannot_be_asked_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(tmp_path, monkeypatch, answers=["echo"])
     pair.look()
-    pair.starts_anew()
+    pair.heals_at_a_start()
     pair.results[HEAD, "engine_questions"] = {"failed": True, "msg": "no live engine", "verdict": "block"}
     fault(pair)
     assert pair.state(HEAD)["history"][-1]["outcome"].startswith("failed: engine_questions: no live engine")
@@ -235,7 +240,7 @@ def test_what_held_a_node_in_its_last_look_holds_the_others(pair: Pair) -> None:
 def test_a_single_node_recovers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(tmp_path, monkeypatch, nodes=(HEAD,))
     pair.look()
-    pair.starts_anew()
+    pair.heals_at_a_start()
     pair.halt(HEAD)
     for _look in range(3):
         pair.look()
