@@ -99,7 +99,7 @@ class Engine:
         ]
         self.unit = unit()
         self.flows = False
-        self.asked = Asked(health.ANSWERS, None, {"grew": False, "still_s": 20.0, "limit_s": 1800.0, "withheld": ""})
+        self.asked: Asked | Exception = Asked(health.ANSWERS, None, {"grew": False, "still_s": 20.0, "limit_s": 1800.0, "withheld": ""})
         self.calls: list[t.Any] = []
         monkeypatch.setattr(evidence, "EngineApi", lambda socket, seconds: types.SimpleNamespace(top=lambda ident: [5, 6, 7], socket=socket))
         monkeypatch.setattr(evidence, "find_node_container", self.find)
