@@ -62,6 +62,9 @@ escape: ## root in a container of the lab cannot reach the node
 awx-lab: ## every job template of AWX, on the lab
 faults: ## failures during a bring-up, on the lab, twice
 
+.PHONY: soak
+soak: ## faults of a pair under load, one after the other, on the lab: at most 100 minutes, ends with a table; GB10_SOAK_SEED=a number
+
 .PHONY: sanity-next units-next play-next
 sanity-next: ## sanity tests of what is shipped, on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
@@ -83,7 +86,7 @@ gpu-records: ## HOST=user@name, a GPU host with vLLM: start the engine model sha
 field-check: venv ## FILE=an archive of calibrate: verdicts that differ from those on its machine
 	PYTHONPATH=collections $(PYTHON) tests/tools/field_check.py "$(FILE)"
 
-lint units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv
+lint units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab soak: venv
 	$(PARTS) $@
 
 sanity: venv

@@ -251,9 +251,9 @@ def play_losing_ssh(lab: Lab, text: str, host: str, playbook: str = "nemotron_tp
     return played, cut.at
 
 
-def docker(*words: str) -> None:
+def docker(*words: str, check: bool = True) -> None:
     """Run a command of the Docker engine that runs the nodes."""
-    subprocess.run(["docker", *words], check=True, capture_output=True, timeout=360)
+    subprocess.run(["docker", *words], check=check, capture_output=True, timeout=360)
 
 
 def shut_down(*hosts: str) -> None:
@@ -278,3 +278,26 @@ def cut_power(*hosts: str) -> None:
     """Cut the power of nodes, and boot them."""
     docker("kill", *(f"gb10-lab-{host}" for host in hosts))
     boot(*hosts)
+
+
+#: Mount a full file system with a copy of a directory over the directory. Argument: the directory.
+FILL = """
+set -e
+copy=$(mktemp --directory /run/gb10-lab-state.XXXXXX)
+mount -t tmpfs -o "size=$(($(du --summarize --block-size=1K "$1" | cut --fields=1) + 64))k,mode=$(stat --format=%a "$1")" tmpfs "$copy"
+cp --archive "$1/." "$copy"
+cat /dev/zero > "$copy/filled" || true
+mount --move "$copy" "$1"
+rmdir "$copy"
+"""
+
+
+@contextlib.contextmanager
+def full_state_disk(lab: Lab, host: str) -> t.Iterator[None]:
+    """Put the state of a node on a disk without a free byte, simulated by a small file system with a copy. The original state is visible again afterwards."""
+    lab.run(host, "sh", "-c", FILL, "sh", "/var/lib/gb10")
+    try:
+        yield
+    finally:
+        # After a lazy unmount the file system disappears together with the container that still uses it.
+        lab.run(host, "umount", "--lazy", "/var/lib/gb10")

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import re
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
-from .making import boot, play_losing_ssh, reboot, shut_down
+from .making import boot, full_state_disk, play_losing_ssh, reboot, shut_down
 from .modes import MODE, PAIR, Modes, profiles_with
 from .test_models import SERVICES, says
 from .test_unit import await_state, state, unit
@@ -260,26 +259,3 @@ def test_a_full_disk_is_said_before_anything_stops(modes: Modes) -> None:
         modes.said("singles")
     modes.change("cluster")
     modes.said("cluster")
-
-
-@contextlib.contextmanager
-def full_state_disk(lab: Lab, host: str) -> t.Iterator[None]:
-    """Put the state of a node on a disk without a free byte, simulated by a small file system with a copy. The original state is visible again afterwards."""
-    lab.run(host, "sh", "-c", FILL, "sh", "/var/lib/gb10")
-    try:
-        yield
-    finally:
-        # After a lazy unmount the file system disappears together with the container that still uses it.
-        lab.run(host, "umount", "--lazy", "/var/lib/gb10")
-
-
-#: Mount a full file system with a copy of a directory over the directory. Argument: the directory.
-FILL = """
-set -e
-copy=$(mktemp --directory /run/gb10-lab-state.XXXXXX)
-mount -t tmpfs -o "size=$(($(du --summarize --block-size=1K "$1" | cut --fields=1) + 64))k,mode=$(stat --format=%a "$1")" tmpfs "$copy"
-cp --archive "$1/." "$copy"
-cat /dev/zero > "$copy/filled" || true
-mount --move "$copy" "$1"
-rmdir "$copy"
-"""

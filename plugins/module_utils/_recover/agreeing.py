@@ -22,8 +22,8 @@ LOOKS = 3
 GRACE_SECONDS, FRESH_SECONDS = 1800.0, 180.0
 
 #: The states of an engine's unit on a node, beside :data:`STARTING` and :data:`OFF`: a unit that ended on request or refused is off, since its start is a
-#: person's decision. It has failed only where its part of the engine does not run either.
-RUNNING, FAILED = "running", "failed"
+#: person's decision. It has failed only where its part of the engine does not run either. One that has ended waits for other nodes, to restart it once.
+RUNNING, FAILED, ENDED = "running", "failed", "ended"
 #: The verdicts that are faults.
 FAULTS = (health.DEAD, health.HALTED, health.STALLED)
 #: The keys of a node's evidence that change with the boot, the engine's run, its container, and each recovery.
@@ -46,7 +46,7 @@ def judge(nodes: Nodes, head: str, scale: float = 1.0) -> tuple[str, str]:
     seen = {node: entry for node, entry in nodes.items() if not isinstance(entry, str)}
     probe = health.Probe(*seen[head]["probe"]) if head in seen and seen[head]["probe"] else None
     verdict = health.verdict(probe, {node: entry["processes"] for node, entry in seen.items()}) if probe else GONE
-    units = {word: {node: entry["why"] for node, entry in seen.items() if entry["unit"] == word} for word in (OFF, FAILED, STARTING)}
+    units = {word: {node: entry["why"] for node, entry in seen.items() if entry["unit"] == word} for word in (OFF, FAILED, STARTING, ENDED)}
     fault = verdict.state in FAULTS
     rows = (
         # Now: what another node saw is older, and a unit can fail without its engine.
@@ -57,6 +57,7 @@ def judge(nodes: Nodes, head: str, scale: float = 1.0) -> tuple[str, str]:
         (units[OFF], OFF, named(units[OFF])),
         (units[FAILED], FAULT, f"failed: {named(units[FAILED])}"),
         (units[STARTING], STARTING, named(units[STARTING])),
+        (units[ENDED], FAULT, f"ended: {named(units[ENDED])}"),
         (fault and seen[head]["seconds"] * scale < GRACE_SECONDS, YOUNG, f"{verdict.text}; it counts {GRACE_SECONDS / 60:.0f} min after the start"),
         (fault, FAULT, verdict.text),
         (verdict.state == health.STARTING, STARTING, verdict.text),

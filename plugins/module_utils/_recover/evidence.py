@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_l
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import OFF, STARTING
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
-from ansible_collections.gb10.cluster.plugins.module_utils._recover.agreeing import FAILED, RUNNING
+from ansible_collections.gb10.cluster.plugins.module_utils._recover.agreeing import ENDED, FAILED, RUNNING
 from ansible_collections.gb10.cluster.plugins.module_utils._recover.budget import Moment
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, service, specification, unit_files
@@ -43,7 +43,8 @@ def unit_of(unit: t.Mapping[str, t.Any], runs: bool) -> tuple[str, str]:
     if unit["error"] or None in (unit["active"], unit["starting"], unit["failed"]):
         raise UnknownState(f"the state of {unit['name']} is unknown: {unit['error'] or 'systemd does not answer'}")
     failed = unit["failed"] and unit["state"] != record.REFUSED
-    word = STARTING if unit["starting"] else RUNNING if unit["active"] or (failed and runs) else FAILED if failed else OFF
+    gone = unit["active"] and unit["state"] == record.STARTING and not runs
+    word = STARTING if unit["starting"] else ENDED if gone else RUNNING if unit["active"] or (failed and runs) else FAILED if failed else OFF
     return word, service.reasoned(f"{unit['name']} {unit['state'] or 'never ran'}", unit["reason"])
 
 
