@@ -26,7 +26,7 @@ def unit(**more: t.Any) -> dict[str, t.Any]:
     return {"name": "gb10-engine-gb10.service", "error": "", "active": True, "starting": False, "failed": False, "state": "running", "reason": "", **more}
 
 
-ENDED = {"active": False, "failed": True, "state": "failed", "reason": "the engine ended"}
+FAILED = {"active": False, "failed": True, "state": "failed", "reason": "the engine ended"}
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,16 @@ ENDED = {"active": False, "failed": True, "state": "failed", "reason": "the engi
         ({}, False, "running", "gb10-engine-gb10.service running"),
         ({"active": False, "starting": True, "state": "starting", "reason": "waits for spark-2"}, False, "starting", "starting: waits for spark-2"),
         ({"active": True, "starting": True}, True, "starting", "running"),
-        (ENDED, False, "failed", "gb10-engine-gb10.service failed: the engine ended"),
+        # It waits for other nodes to restart it once.
+        ({"state": "starting", "reason": "run r ended"}, False, "ended", "starting: run r ended"),
+        ({"state": "starting"}, True, "running", "starting"),
+        (FAILED, False, "failed", "gb10-engine-gb10.service failed: the engine ended"),
         # Its process was killed, and its part of the engine was not.
-        (ENDED, True, "running", "failed: the engine ended"),
-        ({**ENDED, "state": "running", "reason": ""}, False, "failed", "gb10-engine-gb10.service running"),
+        (FAILED, True, "running", "failed: the engine ended"),
+        ({**FAILED, "state": "running", "reason": ""}, False, "failed", "gb10-engine-gb10.service running"),
         # A start after an unclean shutdown is a person's decision, and so is one after a stop on request.
-        ({**ENDED, "state": "refused"}, False, "off", "refused"),
-        ({**ENDED, "state": "refused"}, True, "off", "refused"),
+        ({**FAILED, "state": "refused"}, False, "off", "refused"),
+        ({**FAILED, "state": "refused"}, True, "off", "refused"),
         ({"active": False, "state": "stopped", "reason": "stopped by systemd"}, False, "off", "stopped: stopped by systemd"),
         ({"active": False, "state": "stopped"}, True, "off", "stopped"),
         ({"active": False, "state": ""}, False, "off", "gb10-engine-gb10.service never ran"),
@@ -183,7 +186,7 @@ def test_use_is_measured_between_two_looks(engine: Engine) -> None:
 
 def test_a_worker_is_not_asked_for_a_token(engine: Engine) -> None:
     engine.state = {**engine.state, "live": False, "run_id": "", "seconds": None}
-    engine.unit = unit(**ENDED)
+    engine.unit = unit(**FAILED)
     own = evidence.look(CONFIG, given("worker", docker_socket="/run/d.sock"), STATE, NOW)["own"]
     assert own["probe"] == [] and "token" not in engine.calls and engine.calls[0] == ("/run/d.sock", "gb10", "worker")
     # Its container runs, so its part does.
@@ -197,7 +200,7 @@ def test_a_worker_is_not_asked_for_a_token(engine: Engine) -> None:
 
 
 def test_without_ray_a_rank_counts_and_not_its_container(engine: Engine) -> None:
-    engine.state, engine.unit = {**engine.state, "live": False}, unit(**ENDED)
+    engine.state, engine.unit = {**engine.state, "live": False}, unit(**FAILED)
     for role in ("head", "worker"):
         own = evidence.look(CONFIG, given(role, "native"), STATE, NOW)["own"]
         assert own["unit"] == "failed" and own["probe"] == []
