@@ -158,6 +158,9 @@ def test_memory_that_does_not_come_back_leaves_all_down_and_says_what_to_type(pa
 
 def test_unknown_memory_before_the_start_is_not_a_size(pair: Pair) -> None:
     pair.results[HEAD, "node_samples_info"] = {"changed": False, "msg": "unknown", "verdict": "unknown", "noted_mb": None, "available_mb": 1024}
+    stopped = threading.Event()
+    pair.on[WORKER, f"stop {UNIT}"] = stopped.set
+    pair.on[HEAD, "node_samples_info"] = lambda: stopped.wait(10)
     fault(pair)
     assert pair.state(HEAD)["stopped"] == pair.state(WORKER)["stopped"] == "spark-1 may lack memory. Reboot spark-1, then run mode"
 
