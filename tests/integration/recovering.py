@@ -15,9 +15,9 @@ import json
 import time
 import typing as t
 
-from .injecting import CORE, HOLD, RANK, TO_SERVE, CableOut, Dropped, in_container, make_holdable
-from .lab import HEAD, WORKER, Lab, Once, Play
-from .making import HEAD_CONTAINER, WORKER_CONTAINER, boot, cut_power, docker, full_state_disk, reboot, shut_down
+from .injecting import CORE, HELD, HOLD, RANK, TO_SERVE, CableOut, Dropped, in_container, make_holdable
+from .lab import HEAD, RUN, WORKER, Lab, Once, Play
+from .making import HEAD_CONTAINER, WORKER_CONTAINER, boot, busy, cut_power, docker, full_state_disk, reboot, shut_down
 from .test_unit import await_state, forget_boots, unit
 
 CLUSTER = "gb10"
@@ -236,6 +236,25 @@ class Fault:
             time.sleep(1)
 
 
+def hold(pair: Pair, host: str) -> None:
+    """Let a rank enter no collective, and wait until a request waits for it."""
+    in_container(pair.lab, host, "touch", HOLD)
+    in_container(pair.lab, host, "timeout", "60", "sh", "-c", f"until [ -e {HELD} ]; do sleep 0.2; done")
+
+
+def release(pair: Pair, host: str) -> None:
+    in_container(pair.lab, host, "rm", "-f", HOLD, HELD)
+
+
+def work(pair: Pair, _host: str) -> None:
+    run = pair.lab.json(HEAD, RUN)
+    pair.broken.enter_context(busy(pair.lab, f"http://{run['api_address']}:{run['api_port']}/v1", 8))
+
+
+def mended(pair: Pair, _host: str) -> None:
+    pair.broken.close()
+
+
 def lack(pair: Pair, host: str) -> None:
     """Increase the note of the memory before the start by 64 GiB, so that this much seems to be missing, and stop a rank."""
     note = pair.lab.json(host, MEMORY)
@@ -282,8 +301,9 @@ def lose_power_twice(pair: Pair, host: str) -> None:
 
 
 FAULTS = (
-    # Ranks can be held in the first containers only, so it comes first.
-    Fault("a rank waits in a loop", RECOVERED, lambda pair, host: in_container(pair.lab, host, "touch", HOLD), (WORKER,)),
+    # Ranks can be held in the first containers only, so these two come first. A healthy prefill of a long prompt shows no progress either.
+    Fault("a prefill of 1,300 s", NOT_RECOVERED, hold, (WORKER,), lasts=1300 / SCALE, undo=release),
+    Fault("a rank waits in a loop", RECOVERED, hold, (WORKER,)),
     Fault("a rank is killed", RECOVERED, lambda pair, host: pair.signal(host, "KILL")),
     Fault("a rank is stopped", RECOVERED, lambda pair, host: pair.signal(host, "STOP")),
     Fault("the front end is killed", RECOVERED, lambda pair, host: pair.signal(host, "KILL", FRONTS[pair.executor]), (HEAD,)),
@@ -297,6 +317,7 @@ FAULTS = (
     Fault("a node loses its power twice", NOT_RECOVERED, lose_power_twice, lasts=20, undo=start_after_it, said="second unclean boot"),
     Fault("the fabric drops all packets for 20 s", EITHER, lambda pair, host: Dropped(host, "").make(pair.lab), lasts=20, undo=connect),
     Fault("the cable is out", EITHER, lambda pair, host: CableOut(host, "").make(pair.lab), lasts=90, undo=connect, said="no answer from "),
-    Fault("the disk is full, and a rank is stopped", RECOVERED, fill, lasts=30, undo=lambda pair, _host: pair.broken.close()),
+    Fault("a full batch for an hour", NOT_RECOVERED, work, (HEAD,), lasts=3600 / SCALE, undo=mended),
+    Fault("the disk is full, and a rank is stopped", RECOVERED, fill, lasts=30, undo=mended),
     Fault("the clock jumps by ten years", NOT_RECOVERED, lambda pair, _host: jump(pair), (HEAD,), lasts=20),
 )

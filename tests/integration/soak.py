@@ -38,7 +38,7 @@ class Clients:
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
         self.over = threading.Event()
-        self.threads = [threading.Thread(target=self.work) for _ in range(CLIENTS)]
+        self.threads = [threading.Thread(target=self.work) for _client in range(CLIENTS)]
         for thread in self.threads:
             thread.start()
 
@@ -67,14 +67,14 @@ def test_every_fault_has_its_outcome(lab: Lab) -> None:
     until = time.monotonic() + 60 * (MINUTES - LAST_MINUTES)
     pair = Pair(lab, os.environ.get("GB10_SOAK_EXECUTOR", "native"))
     print(f"seed {seed}, executor {pair.executor}, the times of the recovery are divided by {SCALE}", flush=True)
-    first, *others = [(fault, host) for fault in FAULTS for host in fault.hosts]
+    prefill, loop, *others = [(fault, host) for fault in FAULTS for host in fault.hosts]
     random.Random(seed).shuffle(others)
     rows, unexplained = [COLUMNS], []
     pair.begin()
     pair.well()
     clients, began = Clients(lab), time.monotonic()
     try:
-        for fault, host in (first, *others):
+        for fault, host in (prefill, loop, *others):
             if time.monotonic() > until:
                 unexplained.append(f"the time was over before: {fault.name}")
                 break

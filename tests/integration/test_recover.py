@@ -14,7 +14,6 @@ import pytest
 
 from .lab import HEAD, WORKER, Lab
 from .leased import Judge
-from .making import busy
 from .recovering import CLUSTER, FAULTS, RECOVER, UNIT, Fault, Pair, lack
 from .test_unit import active, state
 
@@ -221,15 +220,6 @@ def test_a_wrong_key_on_one_node_confirms_nothing(well: Pair) -> None:
         well.lab.write(WORKER, path, right)
         well.go_on(WORKER)
     well.await_kind("well")
-
-
-def test_a_full_batch_and_long_answers_raise_nothing(well: Pair) -> None:
-    endpoint = well.lab.play("status", **well.variables).stat("gb10_endpoint")
-    with busy(well.lab, endpoint, 8):
-        for _look in range(12):
-            time.sleep(5)
-            assert {well.look(host)["kind"] for host in (HEAD, WORKER)} <= {"well", "unknown"}
-    well.quiet()
 
 
 def test_none_removes_it(pair: Pair) -> None:
