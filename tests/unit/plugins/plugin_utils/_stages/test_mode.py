@@ -321,8 +321,8 @@ BIG = {"gb10": {**CLUSTERS["gb10"], "degraded": ALONE}}
 DAY = {name: {"profile": "mine_one", "source": source, "nodes": [name]} for name, source in LAYOUTS["day"].items()}
 
 
-def big(clusters=PAIR_RUNS, record=None, **more):
-    return answers("big", clusters, record or {**RECORD, "mode": "big", "clusters": BIG}, **{"layouts": DEGRADED, "profile": PAIR, **more})
+def big(clusters=PAIR_RUNS, record=None, mode="big", **more):
+    return answers(mode, clusters, record or {**RECORD, "mode": "big", "clusters": BIG}, **{"layouts": DEGRADED, "profile": PAIR, **more})
 
 
 def test_the_units_of_a_degraded_layout_stay_and_the_record_names_them():
@@ -537,7 +537,7 @@ def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
 
 
 def leased_look(**more):
-    return {"mode": RECORD, "clusters": {}, "lease": {**HELD, **more}}
+    return {"mode": RECORD, "clusters": {}, "units": [], "lease": {**HELD, **more}}
 
 
 def test_a_foreign_lease_is_refused_with_its_owner_and_a_remedy():
