@@ -172,7 +172,11 @@ def names_singles(pair: Pair, phase: str = "settled", **clusters: t.Any) -> None
 
 
 def lacks(pair: Pair, name: str = WORKER) -> str:
-    """The memory of a node does not come back."""
+    """The memory of a node does not come back. That takes longer than the stop of the other node."""
+    stopped = threading.Event()
+    pair.on[WORKER, f"stop {UNIT}"] = stopped.set
+    if name == HEAD:
+        pair.on[HEAD, "node_samples_info"] = lambda: stopped.wait(10)
     pair.results[name, "node_samples_info"] = {"changed": False, "msg": "lacks", "verdict": "warn", "noted_mb": 100 * 1024, "available_mb": 59 * 1024}
     return f"{name} lacks 41 GiB. Reboot {name}, then run mode"
 
