@@ -58,7 +58,9 @@ LOOK = """
     paths: "{{ place }}/{{ inventory_hostname }}/units"
   register: __units
 - ansible.builtin.set_fact:
-    __mode_look: "{{ __look | combine({'clusters': __there['content'] | b64decode | from_json, 'units': __units['files'] | map(attribute='path') | map('basename') | list}) }}"
+    __mode_look: "{{ __look | combine({'clusters': __there['content'] | b64decode | from_json, 'units': units}) }}"
+  vars:
+    units: "{{ __units['files'] | map(attribute='path') | map('basename') | list }}"
 """
 
 
