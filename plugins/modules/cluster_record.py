@@ -146,7 +146,8 @@ options:
         default: ""
       clusters:
         description:
-          - The clusters of the mode, by name. Each has C(profile) (its id), C(source) (the id or path that selected it) and C(nodes).
+          - The clusters of the mode, by name. Each has C(profile) (its id), C(source) (the id or path that selected it) and C(nodes). C(degraded)
+            optionally has, by node, the cluster that serves alone there while this one is given up.
         type: dict
         default: {}
       event:

@@ -33,7 +33,7 @@ options:
       - The facts to read.
     type: list
     elements: str
-    choices: [reach, mode, lease, engines, unclean_boots, sweep, memory, clusters, companions_unit]
+    choices: [reach, mode, lease, engines, unclean_boots, sweep, memory, clusters, units, companions_unit]
     default: [mode, lease, engines, sweep, memory]
   strict:
     description:
@@ -145,6 +145,12 @@ clusters:
       type: list
       elements: str
   sample: {"spark-1": {"role": "head", "running": true, "live": true, "run_id": "20261124T020000Z-3f9a", "argv": ["vllm", "serve", "Qwen/Qwen3-8B"]}}
+units:
+  description: The clusters whose engine has a unit on the node, running or not.
+  returned: when V(units) is wanted
+  type: list
+  elements: str
+  sample: [spark-1]
 companions_unit:
   description: Whether the unit that starts companions at a boot is on the node.
   returned: when V(companions_unit) is wanted
@@ -243,6 +249,7 @@ WANTS: dict[str, tuple[t.Callable[[Params, str], t.Any], t.Any]] = {
     "sweep": (lambda params, _boot: sweep(params), {}),
     "memory": (lambda params, _boot: memory(params), {}),
     "clusters": (lambda params, _boot: clusters(params), {}),
+    "units": (lambda params, _boot: unit_files.clusters(params["roots"]["etc_root"]), []),
     "companions_unit": (lambda params, _boot: os.path.lexists(unit_files.of_companions(params["state_dir"]).path), None),
 }
 

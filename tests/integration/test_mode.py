@@ -17,8 +17,9 @@ import yaml
 from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
 from .making import boot, full_state_disk, play_losing_ssh, reboot, shut_down
 from .modes import MODE, PAIR, Modes, profiles_with
+from .recovering import DROPS, Pair, lack
 from .test_models import SERVICES, says
-from .test_unit import await_state, state, unit
+from .test_unit import active, await_state, state, unit
 
 
 def test_from_off_to_a_model_on_each_node_to_one_over_both_and_back(modes: Modes) -> None:
@@ -200,6 +201,55 @@ def test_what_serve_brought_up_is_returned_to_and_its_teardown_leaves_no_record(
     down = layouts.lab.play("teardown")
     assert down.rc == 0 and "declared mode remains" not in down.said, down.failures
     assert all(layouts.lab.run(host, "ls", "/var/lib/gb10").split().count("mode.json") == 0 for host in SERVICES)
+
+
+@pytest.fixture(name="degraded")
+def fixture_degraded(layouts: Modes) -> t.Iterator[dict[str, t.Any]]:
+    """The settings with which a pair that is given up leaves one node serving alone."""
+    day = {host: profile for host, (profile, _model) in SERVICES.items()}
+    yield {"gb10_layouts": {"day": day, "big": {"all": "lab_tiny_tp2", "degraded": "day"}}, "gb10_recover": "restart", "gb10_serve_timeout": 300}
+    for host in SERVICES:
+        layouts.lab.run(host, "rm", "-rf", *DROPS)
+        layouts.lab.run(host, "systemctl", "daemon-reload")
+
+
+def has_unit(lab: Lab, host: str) -> bool:
+    """Return whether a node has the unit of its own service, which must not start at a boot."""
+    listed = lab.run(host, "systemctl", "is-enabled", unit(host), check=False).strip()
+    assert listed in ("disabled", "not-found", ""), listed
+    return listed == "disabled"
+
+
+def test_a_pair_that_is_given_up_leaves_one_node_serving_alone_until_the_mode_is_typed(layouts: Modes, degraded: dict[str, t.Any]) -> None:
+    lab, pair = layouts.lab, Pair(layouts.lab, "ray")
+    layouts.change("off")
+    unready = layouts.change("big", **degraded)
+    assert f"degraded: {HEAD} has no unit of day; run mode day once" in unready.said, unready.said[-3000:]
+    layouts.change("day", **degraded)
+    ready = layouts.change("big", **degraded)
+    assert "has no unit of day" not in ready.said and all(has_unit(lab, host) for host in SERVICES), ready.said[-3000:]
+    assert layouts.change("big", **degraded).changed == {}
+    pair.shorten()
+    pair.rest()
+    # The memory of the worker seems not to come back.
+    lack(pair, WORKER)
+    pair.await_outcome("stopped: ")
+    said = pair.await_text(f"; meanwhile {HEAD} serves alone, until it reboots", HEAD)
+    assert f"{WORKER} lacks " in said and f"Reboot {WORKER}, then run mode" in said and "serves alone" not in pair.says(WORKER)
+    assert (layouts.clusters(HEAD), layouts.clusters(WORKER)) == ({HEAD}, set()) and active(lab, WORKER, unit(WORKER)) == "inactive"
+    assert "the cluster works" in says(lab, HEAD, HEAD, SERVICES[HEAD][1]) and has_unit(lab, HEAD)
+    shown = lab.play("status", tags="glance", **degraded)
+    assert f"degraded: {HEAD} serves alone" in shown.said and "Mode: big, settled since" in shown.said, shown.said[-3000:]
+    # The pair's recovery leaves it alone.
+    looks = {host: pair.look(host)["seq"] for host in SERVICES}
+    pair.await_that(lambda host: pair.look(host)["seq"] > looks[host] + 5)
+    assert all(len(pair.look(host)["history"]) == 1 for host in SERVICES) and layouts.clusters(HEAD) == {HEAD}
+    layouts.change("big", **degraded)
+    pair.await_kind("well")
+    assert layouts.clusters(HEAD) == layouts.clusters(WORKER) == {PAIR} and "the cluster works" in says(lab, HEAD, PAIR, "tiny")
+    assert pair.look(HEAD)["stopped"] == "" and has_unit(lab, HEAD) and layouts.change("big", **degraded).changed == {}
+    layouts.change("off", **degraded)
+    assert not any(has_unit(lab, host) for host in SERVICES)
 
 
 def test_an_unknown_mode_names_the_layouts(layouts: Modes) -> None:

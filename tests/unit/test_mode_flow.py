@@ -26,16 +26,19 @@ LAYOUTS = {
 #: Notes a task on the node's part of a cluster, fails where the test says so, and keeps the clusters of the node.
 NOTE = """
 import json, pathlib, sys
-place, node, word, cluster, nodes, model, faults = sys.argv[1:]
-nodes, there = json.loads(nodes), pathlib.Path(place, node, "there.json")
+place, node, word, cluster, nodes, model, faults, keeps = sys.argv[1:]
+nodes, there, units = json.loads(nodes), pathlib.Path(place, node, "there.json"), pathlib.Path(place, node, "units")
 with open(pathlib.Path(place, "log"), "a") as log:
     log.write(f"{word} {cluster} {node} of {','.join(nodes)}\\n")
 clusters = json.loads(there.read_text()) if there.exists() else {}
 if word == "begin":
     role = "head" if node == nodes[0] else "worker"
     clusters[cluster] = {"role": role, "running": True, "live": True, "run_id": "1", "argv": ["serve", model] if role == "head" else []}
+    (units / cluster).write_text("")
 if word == "teardown":
     clusters.pop(cluster, None)
+    if keeps != "True":
+        (units / cluster).unlink(missing_ok=True)
 there.write_text(json.dumps(clusters))
 if f"{word} {cluster} {node}" in faults.split(";"):
     sys.exit(f"{word} of {cluster} failed here")
@@ -51,16 +54,22 @@ LOOK = """
 - ansible.builtin.slurp:
     src: "{{ place }}/{{ inventory_hostname }}/there.json"
   register: __there
+- ansible.builtin.find:
+    paths: "{{ place }}/{{ inventory_hostname }}/units"
+  register: __units
 - ansible.builtin.set_fact:
-    __mode_look: "{{ __look | combine({'clusters': __there['content'] | b64decode | from_json}) }}"
+    __mode_look: "{{ __look | combine({'clusters': __there['content'] | b64decode | from_json, 'units': units}) }}"
+  vars:
+    units: "{{ __units['files'] | map(attribute='path') | map('basename') | list }}"
 """
 
 
 def noting(word: str, **fact: t.Any) -> str:
     """The tasks of a role that notes what it was asked for."""
     command = [sys.executable, "-c", NOTE, "{{ place }}", "{{ inventory_hostname }}", word, "{{ gb10_cluster_name }}", "{{ __gb10_nodes | to_json }}"]
+    keeps = "{{ __gb10_keeps_unit | default(false) | string }}"
     model = "{{ __gb10_profile | gb10.cluster.model_argument }}" if word == "begin" else ""
-    note = {"ansible.builtin.command": {"argv": [*command, model, "{{ faults | default('') }}"]}}
+    note = {"ansible.builtin.command": {"argv": [*command, model, "{{ faults | default('') }}", keeps]}}
     return yaml.safe_dump([note, *([{"ansible.builtin.set_fact": fact}] if fact else [])])
 
 
@@ -92,6 +101,7 @@ class Nodes:
         hosts = {}
         for number, node in enumerate(NODES, 1):
             (place / node / "state").mkdir(parents=True)
+            (place / node / "units").mkdir()
             (place / node / "there.json").write_text("{}", encoding="utf-8")
             hosts[node] = {
                 "gb10_fabric_address": f"192.168.100.{number}", "ansible_port": number, "gb10_state_dir": str(place / node / "state"),
@@ -113,6 +123,11 @@ class Nodes:
     def log(self, *words: str) -> list[str]:
         """What was noted of these words."""
         return [line for line in (self.place / "log").read_text(encoding="utf-8").splitlines() if line.split()[0] in words]
+
+    def units(self) -> dict[str, set[str]]:
+        """The clusters with a unit on each node that has one."""
+        left = {node: {path.name for path in (self.place / node / "units").iterdir()} for node in NODES}
+        return {node: names for node, names in left.items() if names}
 
     def record(self, node: str) -> dict[str, t.Any]:
         return json.loads((self.place / node / "state/mode.json").read_text(encoding="utf-8"))
@@ -143,6 +158,24 @@ def test_services_start_before_one_is_awaited_and_one_that_fails_stops_no_other(
     downs = [line.split()[1] for line in nodes.log("teardown")]
     assert sorted(downs) == ["spark-1", "spark-1.spark-3", "spark-1.spark-3", "spark-2", "spark-2"], downs
     assert {(nodes.record(node)["mode"], nodes.record(node)["phase"]) for node in NODES} == {("mixed", "settled")}
+
+
+def test_units_of_a_degraded_layout_stay_until_a_mode_does_not_name_it(nodes: Nodes) -> None:
+    layouts = {"day": LAYOUTS["day"], "big": {"spark-1,spark-2": PAIR, "degraded": "day"}}
+    name = "spark-1.spark-2"
+    assert nodes.change("day", gb10_layouts=layouts).rc == 0 and nodes.units() == {node: {node} for node in NODES[:2]}
+    ready = nodes.change("big", gb10_layouts=layouts)
+    assert ready.rc == 0 and "has no unit of day" not in ready.out and nodes.units() == {node: {name, node} for node in NODES[:2]}
+    assert nodes.record("spark-3")["clusters"][name]["degraded"] == {node: node for node in NODES[:2]}
+    # The containers of a pair that was given up are gone, and one node serves alone.
+    engine = {"role": "head", "running": True, "live": True, "run_id": "1", "argv": []}
+    for node, there in (("spark-1", {"spark-1": engine}), ("spark-2", {})):
+        (nodes.place / node / "there.json").write_text(json.dumps(there), encoding="utf-8")
+    back = nodes.change("big", gb10_layouts=layouts)
+    assert back.rc == 0 and nodes.log("teardown") == ["teardown spark-1 spark-1 of spark-1"], back.out
+    assert nodes.units() == {node: {name, node} for node in NODES[:2]}
+    off = nodes.change("off", gb10_layouts=layouts)
+    assert off.rc == 0 and nodes.units() == {}, off.out
 
 
 @pytest.mark.parametrize(

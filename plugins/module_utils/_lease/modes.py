@@ -38,8 +38,9 @@ EVENTS = 20
 
 Record = dict[str, t.Any]
 
-#: ``clusters`` maps the name of each cluster of the mode to ``profile`` (its id), ``source`` (the id or path that selected it) and ``nodes``. ``previous``
-#: is the last settled record, without its own events and previous record; empty without one.
+#: ``clusters`` maps the name of each cluster of the mode to ``profile`` (its id), ``source`` (the id or path that selected it) and ``nodes``, optionally
+#: also to ``degraded``: by node, the cluster that serves alone there while this one is given up. ``previous`` is the last settled record, without its own
+#: events and previous record; empty without one.
 KEYS: dict[str, type] = {"mode": str, "phase": str, "reason": str, "clusters": dict, "previous": dict, "changed_at": str, "events": list}
 #: The keys of a record that its ``previous`` has, too.
 SHAPE = ("mode", "phase", "reason", "clusters")

@@ -89,6 +89,8 @@ class Node:
             return checks.text_of(error)
         rows = (
             budget.paused(self.config["pause"], self.now),
+            # Its memory may be in use meanwhile.
+            "a person has to start it" if self.state["stopped"] else "",
             *(lock["error"] or f"the lock {lock['name']} is held by {lock['who']}" for lock in locks),
             f"the mode is {mode['phase']}" if mode and mode["phase"] != modes.SETTLED else "",
             "the nodes are leased" if lease and lease["state"] != leases.ENDED else "",

@@ -5,7 +5,8 @@
 """The program of a recovery's units: one look, and what follows from it; or one answer to another node. This module util is PRIVATE to the collection.
 
 There are no orders between the nodes. Each acts on its own part only, once it has found the same incident three times, and sees by the signed answers that
-all others hold their locks for the same incident. A recovery that is put off has stopped nothing. One that fails later leaves everything stopped.
+all others hold their locks for the same incident. A recovery that is put off has stopped nothing. One that fails later leaves everything stopped; then a
+node whose memory is back starts the engine that the mode names for that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds, utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, STARTING, STOPPING, UP, problem
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import keeping, looking, recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
@@ -59,7 +61,10 @@ class Recovery(looking.Node):
                 self.bring_down()
             self.bring_up()
         except (ClusterError, OSError) as error:
-            self.end(checks.text_of(error))
+            why, has_memory = checks.text_of(error), self.state["phase"] == BACK
+            self.end(why)
+            if has_memory and (said := self.serve_alone()):
+                self.give_up(f"{why}; {said}")
 
     def note(self, outcome: str, phase: str, why: str = "") -> None:
         """Record a recovery that begins because of ``why``, or without it the outcome of the last one. Raises OSError."""
@@ -72,14 +77,37 @@ class Recovery(looking.Node):
         )
 
     def end(self, why: str) -> None:
-        """Record why a recovery was put off, or why it left everything stopped, also for readers of the engine's unit. Raises OSError."""
+        """Record why a recovery was put off, or why it left everything stopped. Raises OSError."""
         if self.state["phase"] in ("", LOCKED):
             self.say(f"put off: {why}")
             self.publish(phase="", text=f"put off: {why}")
         else:
-            self.publish(stopped=why)
-            self.note(f"stopped: {why}", "")
-            record.write(self.unit.folder, self.boot, record.FAILED, f"recovery: {why}")
+            self.give_up(why)
+
+    def give_up(self, why: str) -> None:
+        """Record why everything is stopped, also for readers of the engine's unit. Raises OSError."""
+        self.publish(stopped=why)
+        self.note(f"stopped: {why}", "")
+        record.write(self.unit.folder, self.boot, record.FAILED, f"recovery: {why}")
+
+    def serve_alone(self) -> str:
+        """Start the engine that the mode names for this node while the cluster is given up; return the outcome, empty where it names none.
+
+        Its unit does not start at a boot, and only its memory was proven: that of the other nodes is not needed.
+        """
+        try:
+            mode = modes.read(self.state_dir)
+            alone = mode["clusters"].get(self.cluster, {}).get("degraded", {}).get(self.name, "") if mode and mode["phase"] == modes.SETTLED else ""
+            if not alone:
+                return ""
+            if held := checks.locks(self.state_dir):
+                raise ClusterError(f"the lock {held[0]['name']} is held by {held[0]['who'] or held[0]['error']}")
+            unit = unit_files.of_engine(self.state_dir, alone, self.config["roots"]["etc_root"])
+            given = specification.read(os.path.join(unit.folder, specification.FILE))
+            unit.systemctl(text.start_seconds(given) + MARGIN, "start", unit.name)
+        except (ClusterError, OSError) as error:
+            return f"{self.name} does not serve alone: {checks.text_of(error)}"
+        return f"meanwhile {self.name} serves alone, until it reboots"
 
     # -- together with the other nodes -------------------------------------------------------------------------------
 

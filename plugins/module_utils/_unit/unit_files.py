@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import typing as t
 
@@ -43,6 +44,12 @@ def _unit(name: str, folder: str, etc_root: str) -> Unit:
 def unit_name(cluster: str) -> str:
     """Return the name of a cluster's unit."""
     return f"gb10-engine-{cluster}.service"
+
+
+def clusters(etc_root: str = "/etc") -> list[str]:
+    """Return the clusters whose engine has a unit on this node."""
+    begin, end = unit_name("*").split("*")
+    return sorted(os.path.basename(path).removeprefix(begin).removesuffix(end) for path in glob.glob(path_of(unit_name("*"), etc_root)))
 
 
 def unit(place: Unit, timeout: float = 20) -> dict[str, t.Any]:

@@ -15,6 +15,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: The key of a layout that stands for all nodes.
 ALL = "all"
+#: The key of a layout that names another one: the engines of that one serve alone, each on its node, while an engine of this one is given up.
+DEGRADED = "degraded"
 
 #: The variables of each node that say which engines a mode has.
 READS = {
@@ -44,6 +46,16 @@ def _named(key: t.Any) -> list[str]:
     return [word.strip() for word in str(key).split(",")]
 
 
+def _on(key: t.Any, nodes: t.Sequence[str]) -> t.Sequence[str]:
+    """Return the nodes that a key names."""
+    return nodes if _named(key) == [ALL] else _named(key)
+
+
+def _engines(layout: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the profiles of a layout by key."""
+    return {key: profile for key, profile in layout.items() if key != DEGRADED}
+
+
 def _service(key: str, profile: str, answers: Answers) -> Service:
     """Return the engine of one entry of a layout. ``answers`` has the nodes in order, the cluster's head first.
 
@@ -68,7 +80,13 @@ def services(answers: Answers, mode: str | None = None) -> list[Service]:
         return [_service(ALL, first["pair_source"], answers)]
     if wanted == modes.SINGLES:
         return [_service(node, answer["single_source"], answers) for node, answer in answers.items() if answer["single_source"]]
-    return [_service(key, profile, answers) for key, profile in first["layouts"].get(wanted, {}).items()]
+    return [_service(key, profile, answers) for key, profile in _engines(first["layouts"].get(wanted, {})).items()]
+
+
+def degraded(answers: Answers, mode: str) -> dict[str, str]:
+    """Return by node the cluster that serves alone there while an engine of this mode is given up."""
+    named = next(iter(answers.values()))["layouts"].get(mode, {}).get(DEGRADED)
+    return {node: service.name for service in services(answers, named) for node in service.nodes} if named else {}
 
 
 def every(answers: Answers) -> list[Service]:
@@ -95,6 +113,15 @@ def turns(wanted: t.Sequence[Service], nodes: t.Iterable[str]) -> dict[str, t.An
     return {"clusters": [service._asdict() for service in wanted], "batches": [*batches, *([idle] if idle else [])]}
 
 
+def _unfit(layouts: t.Mapping[str, t.Any], named: t.Any, nodes: t.Sequence[str]) -> str:
+    """Return why the engines of a layout cannot serve alone, empty when they can."""
+    other = layouts.get(named) if isinstance(named, str) else None
+    if not isinstance(other, dict):
+        return "which is not a layout"
+    large = [key for key in _engines(other) if len(_on(key, nodes)) > 1]
+    return f"which has the key {DEGRADED} itself" if DEGRADED in other else f"whose key {large[0]} is several nodes" if large else ""
+
+
 def problems(layouts: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.Iterator[Problem]:
     """Yield the problems of the setting. Profiles and their sizes are judged with the other inputs of each engine."""
     for name, layout in layouts.items():
@@ -103,15 +130,18 @@ def problems(layouts: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.Iterat
             yield wrong("is the name of a mode that always exists", f"another name than {', '.join(modes.RESERVED)}")
         elif not modes.NAME.match(str(name)):
             yield wrong("cannot be the name of a layout", modes.NAME_MEANS)
-        if not isinstance(layout, dict) or not layout:
+        engines = _engines(layout) if isinstance(layout, dict) else {}
+        if not engines:
             yield wrong("has no nodes", "a mapping of nodes to profiles, such as {all: PROFILE}")
             continue
-        taken = [node for key in layout for node in (nodes if _named(key) == [ALL] else _named(key))]
+        if DEGRADED in layout and (why := _unfit(layouts, layout[DEGRADED], nodes)):
+            yield wrong(f"has {DEGRADED}: {layout[DEGRADED]}, {why}", f"the name of a layout with one node a key; a node named {DEGRADED} cannot be a key")
+        taken = [node for key in engines for node in _on(key, nodes)]
         for node in dict.fromkeys(taken):
             if node not in nodes:
                 yield wrong(f"names {node or 'nothing'}, which is not a node of the cluster", f"{ALL}, or some of {', '.join(nodes)}")
             elif taken.count(node) > 1:
                 yield wrong(f"names {node} {taken.count(node)} times", "each node once, since a node runs one engine")
-        for key, profile in layout.items():
+        for key, profile in engines.items():
             if not isinstance(profile, str) or not profile:
                 yield wrong(f"has no profile for {key}", "the id of a profile, or its path")

@@ -59,6 +59,18 @@ def is_well(answer: dict[str, t.Any] | None) -> bool:
     return not (answer["errors"] or answer["sweep"].get("problems") or troubled)
 
 
+def without(answer: dict[str, t.Any] | None, cluster: str | None) -> dict[str, t.Any] | None:
+    """Return the answer of a node without the stopped engine of ``cluster``, whose unit is kept."""
+    if answer is None or not was_read(answer):
+        return answer
+    return {**answer, "engines": [engine for engine in answer["engines"] if (engine["cluster"], engine["state"]) != (cluster, "stopped")]}
+
+
+def alone(answer: dict[str, t.Any] | None, cluster: str | None) -> bool:
+    """Return whether the engine of ``cluster`` runs on a node."""
+    return was_read(answer) and any((engine["cluster"], engine["state"]) == (cluster, "running") for engine in (answer or {})["engines"])
+
+
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     """Return the lines about a node."""
     if answer is None or not was_read(answer):
@@ -78,9 +90,12 @@ def judge(answers: Answers, run: Run) -> Outcome:
     records = [answer["seen"]["mode"] for answer in answers.values() if was_read(answer["seen"]) and answer["seen"]["mode"]]
     newest = max(records, key=lambda entry: entry["changed_at"], default=None)
     declared = with_reason(f"{newest['mode']}, {newest['phase']} since {newest['changed_at']}", newest) if newest else "none is declared"
-    lines = [f"Mode: {declared}"]
-    troubled_first = sorted(answers, key=lambda node: is_well(answers[node]["seen"]))
-    lines += [line for node in troubled_first for line in node_lines(node, answers[node]["seen"])]
+    clusters = newest["clusters"].values() if newest else ()
+    kept = {node: name for cluster in clusters for node, name in cluster.get("degraded", {}).items()}
+    shown_of = {node: without(answer["seen"], kept.get(node)) for node, answer in answers.items()}
+    lines = [f"Mode: {declared}", *(f"degraded: {node} serves alone" for node, answer in shown_of.items() if alone(answer, kept.get(node)))]
+    troubled_first = sorted(answers, key=lambda node: is_well(shown_of[node]))
+    lines += [line for node in troubled_first for line in node_lines(node, shown_of[node])]
     lines += table.packed(f"{event['at']} {event['text']}" for event in (newest["events"][-EVENTS:] if newest else []))
     shown = lines if len(lines) <= SCREEN else [*lines[: SCREEN - 1], f"{len(lines) - SCREEN + 1} more lines: -v shows them"]
     seen = {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}

@@ -187,13 +187,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
         record = {"state": "absent"}
     if run.check_mode:
         return Outcome(f"Mode {end.mode} (would be declared)", results, returns={"record": record, "command": ""})
-    each = services(answers)
+    each, degraded = services(answers), first["decided"]["degraded_lines"] if end.mode == first["mode"] else []
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "services": each, "reason": end.reason, "seconds_down": gone}
     report["lease"] = leasing.report(lease, answers, modes.former(first["decided"]["before"])["mode"], first["decided"]["plan"]["mode"], end.mode)
     return Outcome(
         "Mode",
         results,
-        lines=[f"Mode: {end.mode}, {end.phase}{took}", *(f"  {name}: {state}" for name, state in each.items())],
+        lines=[f"Mode: {end.mode}, {end.phase}{took}", *(f"  {name}: {state}" for name, state in each.items()), *degraded],
         stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(results, run.silenced)},
         returns={"record": record, "command": leasing.said(answers)},
     )

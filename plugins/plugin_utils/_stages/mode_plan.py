@@ -30,22 +30,37 @@ READS = {
 
 
 class Part(t.NamedTuple):
-    """A cluster of a mode: the source of its profile, that profile's id, the model as the engine's argument, and its nodes."""
+    """A cluster of a mode: the source of its profile, that profile's id, the model as the engine's argument, and its nodes.
+
+    ``degraded`` are by node the clusters that serve alone there while this one is given up. Their units are kept.
+    """
 
     source: str
     profile: str
     model: str
     nodes: list[str]
+    degraded: t.Mapping[str, str] = {}
 
     @property
     def recorded(self) -> dict[str, t.Any]:
         """Return the cluster as it is stored in the record."""
-        return {"profile": self.profile, "source": self.source, "nodes": self.nodes}
+        more = {"degraded": dict(self.degraded)} if self.degraded else {}
+        return {"profile": self.profile, "source": self.source, "nodes": self.nodes, **more}
 
 
 def wanted_parts(answers: Answers) -> dict[str, Part]:
     """Return by name the clusters of the declared mode, according to the inventory."""
-    return {service.name: Part(service.profile, **answers[service.nodes[0]]["profile"], nodes=service.nodes) for service in layouts.services(answers)}
+    alone = layouts.degraded(answers, next(iter(answers.values()))["mode"])
+    return {
+        service.name: Part(
+            service.profile,
+            **answers[service.nodes[0]]["profile"],
+            nodes=service.nodes,
+            # An engine of one node that both layouts have is not given up for itself.
+            degraded={node: alone[node] for node in service.nodes if alone.get(node, service.name) != service.name},
+        )
+        for service in layouts.services(answers)
+    }
 
 
 def record_of(answers: Answers) -> modes.Record | None:
@@ -76,6 +91,12 @@ def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
     """Return the parts of each cluster, by its name and by node, as ``node_state_info`` answered."""
     seen = [(node, answer["look"]["clusters"]) for node, answer in answers.items() if answered(answer["look"])]
     return {name: dict(pairs) for name, pairs in grouped((name, (node, cluster)) for node, clusters in seen for name, cluster in clusters.items()).items()}
+
+
+def idle(answers: Answers, stay: t.Container[str]) -> dict[str, dict[str, dict[str, t.Any]]]:
+    """Return as :func:`on_nodes` does the clusters that have a unit on a node, except those that stay."""
+    seen = [(node, answer["look"]["units"]) for node, answer in answers.items() if answered(answer["look"])]
+    return {name: dict(pairs) for name, pairs in grouped((name, (node, {})) for node, names in seen for name in names if name not in stay).items()}
 
 
 def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
@@ -167,6 +188,8 @@ def as_returns(mode: str, change: Plan, known: t.Mapping[str, layouts.Service], 
         "down": layouts.turns([known[name] for name in change.down if name in known], nodes),
         "up": layouts.turns([layouts.Service(name, part.source, part.nodes) for name, part in change.up.items()], nodes),
         "clusters": {name: part.recorded for name, part in change.up.items()},
+        # By node, the cluster whose unit stays.
+        "kept": {node: name for part in change.up.values() for node, name in part.degraded.items()},
     }
 
 
@@ -179,7 +202,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
     there, record = on_nodes(answers), record_of(answers)
     known = known_clusters(answers, record or {})
     wanted = {name: part for name, part in wanted_parts(answers).items() if not set(part.nodes) & set(lost)}
-    change = plan(first["mode"], wanted, there)
+    alone = {node: name for part in wanted.values() for node, name in part.degraded.items()}
+    units = idle(answers, {*there, *wanted, *alone.values()})
+    found = {**there, **{name: nodes for name, nodes in units.items() if name in known}}
+    change = plan(first["mode"], wanted, found)
+    named = first["layouts"].get(first["mode"], {}).get(layouts.DEGRADED)
+    unready = [node for node, name in alone.items() if name not in (answers[node]["look"] or {}).get("units", [name])]
+    degraded_lines = [f"  degraded: {node} has no unit of {named}; run mode {named} once" for node in unready]
     before = record["mode"] if record else "not declared"
     undeclared = bool(there) and record is None
     lease = leasing.planned(
@@ -196,8 +225,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "undeclared": undeclared,
         "declares": change.changes or not is_declared(record, first["mode"], change),
         "lease": lease,
+        "degraded_lines": degraded_lines,
     }
     findings = [*refusals(answers, there, known, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
-    lines = plan_lines(first["mode"], before, change, there)
+    lines = [*plan_lines(first["mode"], before, change, found), *degraded_lines]
     lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
     return Outcome("Mode", findings or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)

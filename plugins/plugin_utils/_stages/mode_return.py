@@ -32,7 +32,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         return idle
     target, there = modes.former(decided["before"]), mode_plan.on_nodes(answers)
     wanted = {
-        name: mode_plan.Part(cluster["source"], cluster["profile"], "", cluster["nodes"])
+        name: mode_plan.Part(cluster["source"], cluster["profile"], "", cluster["nodes"], cluster.get("degraded", {}))
         for name, cluster in target["clusters"].items()
         if not set(cluster["nodes"]) & set(lost)
     }

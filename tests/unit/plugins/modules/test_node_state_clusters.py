@@ -22,8 +22,8 @@ def entry(cluster, role, state="running"):
 def look(tmp_path, monkeypatch, *entries):
     monkeypatch.setattr(node_state_info.EngineApi, "containers", lambda _self, _labels: list(entries))
     params = {
-        "want": ["mode", "lease", "clusters", "companions_unit"], "strict": True, "state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"),
-        "docker_socket": "/none", "docker_timeout": 1, "roots": {"proc_root": "/proc"},
+        "want": ["mode", "lease", "clusters", "units", "companions_unit"], "strict": True, "state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"),
+        "docker_socket": "/none", "docker_timeout": 1, "roots": {"proc_root": "/proc", "etc_root": str(tmp_path / "etc")},
     }  # fmt: skip
     return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
@@ -46,4 +46,12 @@ def test_an_engine_whose_note_cannot_be_read_counts_as_live_while_its_container_
 
 def test_a_node_where_no_mode_was_declared_has_none(tmp_path, monkeypatch):
     state = look(tmp_path, monkeypatch)
-    assert state["mode"] is None and state["clusters"] == state["lease"] == {} and state["errors"] == []
+    assert state["mode"] is None and state["clusters"] == state["lease"] == {} and state["units"] == state["errors"] == []
+
+
+def test_units_are_listed_by_their_cluster_also_without_a_container(tmp_path, monkeypatch):
+    folder = tmp_path / "etc/systemd/system"
+    folder.mkdir(parents=True)
+    for name in ("gb10-engine-spark-2.service", "gb10-engine-a.b.service", "gb10-engine-spark-1.timer", "gb10-recover-gb10.service", "gb10-engine-x.service.d"):
+        (folder / name).write_text("", encoding="utf-8")
+    assert look(tmp_path, monkeypatch)["units"] == ["a.b", "spark-2"]

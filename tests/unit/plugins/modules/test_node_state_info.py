@@ -173,6 +173,37 @@ def test_the_last_sweep_is_seen_without_rights(node):
     assert look(node)["sweep"] == {} and "state.json is not JSON" in look(node)["errors"][-1]
 
 
+def declared(node, **degraded):
+    """A node with a pair that names the engine which serves alone on it while the pair is given up."""
+    cluster = {"profile": "p", "source": "p", "nodes": ["one", "two"], "degraded": degraded}
+    shape = {"mode": "big", "phase": "settled", "reason": "", "clusters": {"gb10": cluster, "other": {**cluster, "degraded": {}}}}
+    modes.write(str(node / "state"), modes.following(None, shape, "2026-11-24T02:10:00Z"))
+    return {**look(node), "reached": True}
+
+
+def test_a_node_that_serves_alone_for_a_pair_is_named_and_a_kept_unit_is_not_shown(node):
+    pair = {**GLANCE, "cluster": "gb10"}
+    single = {**GLANCE, "cluster": "spark-1", "state": "stopped", "reason": "run x was stopped"}
+    whole = {**declared(node, one="spark-1", two="spark-2"), "engines": [pair, single]}
+    assert not glancing.is_well(whole)
+    quiet = screen(one=whole, two={**whole, "engines": [pair]})
+    assert "was stopped" not in "\n".join(quiet.lines) and "serves alone" not in "\n".join(quiet.lines) and quiet.lines[1].startswith("one: ")
+    assert quiet.stats["gb10_glance"]["one"]["engines"] == [pair, single]
+    # It serves alone: the pair's unit has ended.
+    ended = {**pair, "state": "stopped", "reason": "run y was stopped", "token": {}}
+    alone = {**whole, "engines": [ended, {**single, "state": "running", "reason": ""}]}
+    lines = screen(two={**whole, "engines": [ended]}, one=alone).lines
+    assert lines[:2] == ["Mode: big, settled since 2026-11-24T02:10:00Z", "degraded: one serves alone"] and len(lines) < 18
+    assert "spark-1 head running" in "\n".join(lines) and "\n".join(lines).count("run y was stopped") == 2
+    for state in ("failed", "starting"):
+        other = screen(one={**whole, "engines": [{**single, "state": state}]}).lines
+        assert "serves alone" not in "\n".join(other) and f"spark-1 head {state}" in "\n".join(other)
+    # A stopped engine that the mode does not name is shown, and a node that was not reached is named.
+    unnamed = screen(one={**whole, "engines": [{**single, "cluster": "spark-3"}]}, two={"reached": False, "what": "no route", "msg": ""}).lines
+    assert "spark-3 head stopped" in "\n".join(unnamed) and "two: not reached: no route" in unnamed
+    assert "serves alone" not in "\n".join(screen(one={**alone, "mode": None}).lines)
+
+
 #: Lines around these that a play prints: the command, two plays, and the recap of three hosts.
 CHROME = 9
 

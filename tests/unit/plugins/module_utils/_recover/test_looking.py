@@ -186,6 +186,7 @@ LOCK = json.dumps({"id": "x", "acquired_at": "2026", "holder": {"user": "ada", "
         (lambda pair: None, ""),
         (lambda pair: pair.config[WORKER].update(act="observe"), "gb10_recover is observe"),
         (lambda pair: pair.config[WORKER].update(pause={"text": "2h upgrading", "boot_id": BOOT, "at_s": pair.now}), "a person paused it"),
+        (lambda pair: pair.recovery(WORKER).publish(stopped="spark-1 lacks 4 GiB"), "a person has to start it"),
         (lambda pair: write_lock(pair, LOCK), "the lock of cluster gb10 is held by ada@workbench"),
         (lambda pair: write_lock(pair, "{"), "is not a valid lock"),
         (lambda pair: write_mode(pair, "switching"), "the mode is switching"),

@@ -18,14 +18,16 @@ import pytest
 from recovering_pair import BOOT, HEAD, UNIT, WORKER, Pair, entry
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._recover import looking, recovering
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, specification, text, unit_files
 
 #: What each node does in a recovery.
 OF_HEAD = [
     "cluster_lock acquired", "evidence", "vllm_serve", f"stop {UNIT}", "ray_cluster", "node_samples_info", "cluster_lock released", f"start {UNIT}",
 ]  # fmt: skip
 OF_WORKER = [what for what in OF_HEAD if what != "vllm_serve"]
+LOCK = json.dumps({"id": "x", "acquired_at": "2026", "holder": {"user": "ada", "hostname": "workbench", "pid": 1}})
 
 
 @pytest.fixture
@@ -154,6 +156,125 @@ def test_memory_that_does_not_come_back_leaves_all_down_and_says_what_to_type(pa
     assert pair.look() == {HEAD: 1, WORKER: 1} and pair.state(HEAD)["stopped"] == why and why in pair.state(HEAD)["line"]
     pair.evidence = {name: entry(name, unit="starting", probe=[]) for name in (HEAD, WORKER)}
     assert pair.look() == {HEAD: 0, WORKER: 0} and pair.state(HEAD)["stopped"] == ""
+
+
+def names_singles(pair: Pair, phase: str = "settled", **clusters: t.Any) -> None:
+    """The mode names the engine of each node that serves alone, whose unit the nodes kept."""
+    degraded = {"degraded": {HEAD: HEAD, WORKER: WORKER}}
+    named = clusters or {"gb10": {"profile": "p", "source": "p", "nodes": [HEAD, WORKER], **degraded}}
+    for name in (HEAD, WORKER):
+        state_dir = pair.state_dir(name)
+        modes.write(state_dir, modes.following(None, {"mode": "big", "phase": phase, "reason": "", "clusters": named}, "2026-11-24T01:00:00Z"))
+        single = Path(unit_files.of_engine(state_dir, name).folder)
+        single.mkdir(parents=True)
+        given = {**specification.read(f"{unit_files.of_engine(state_dir, 'gb10').folder}/{specification.FILE}"), "cluster": name, "start_seconds": 700}
+        (single / specification.FILE).write_text(specification.dump(given))
+
+
+def lacks(pair: Pair, name: str = WORKER) -> str:
+    """The memory of a node does not come back. That takes longer than the stop of the other node."""
+    stopped = threading.Event()
+    pair.on[WORKER, f"stop {UNIT}"] = stopped.set
+    if name == HEAD:
+        pair.on[HEAD, "node_samples_info"] = lambda: stopped.wait(10)
+    pair.results[name, "node_samples_info"] = {"changed": False, "msg": "lacks", "verdict": "warn", "noted_mb": 100 * 1024, "available_mb": 59 * 1024}
+    return f"{name} lacks 41 GiB. Reboot {name}, then run mode"
+
+
+ALONE = f"start gb10-engine-{HEAD}.service"
+
+
+@pytest.mark.parametrize(("missing", "survivor"), [(WORKER, HEAD), (HEAD, WORKER)])
+def test_the_node_whose_memory_is_back_serves_alone_where_the_mode_says_so(pair: Pair, missing: str, survivor: str) -> None:
+    names_singles(pair)
+    why = lacks(pair, missing)
+    start = f"start gb10-engine-{survivor}.service"
+    # What the other node reads meanwhile, and what this one would do.
+    during: list[tuple[str, str]] = []
+    pair.on[survivor, start] = lambda: during.append((pair.state(survivor)["stopped"], pair.state(survivor)["phase"]))
+    fault(pair)
+    # Without the lock, and after all that a recovery does.
+    assert pair.calls[survivor][-2:] == ["cluster_lock released", start] and during == [(why, "")]
+    assert not any(what.startswith("start ") for what in pair.calls[missing]) and f"start {UNIT}" not in pair.calls[survivor]
+    said = f"{why}; meanwhile {survivor} serves alone, until it reboots"
+    state = pair.state(survivor)
+    assert (state["stopped"], state["history"][-1]["outcome"], state["phase"]) == (said, f"stopped: {said}", "") and len(state["history"]) == 1
+    assert record.read(unit_files.of_engine(pair.state_dir(survivor), "gb10").folder)["reason"] == f"recovery: {said}"
+    assert pair.state(missing)["stopped"] == why and f"recovery: stopped: {said}" in pair.said
+    # Also where the pair's unit has failed, nothing more is done while it serves, and both say why.
+    calls = {name: [*made] for name, made in pair.calls.items()}
+    for name in (HEAD, WORKER):
+        pair.evidence[name] = entry(name, unit="failed", why=f"{UNIT} failed", processes=[], probe=[])
+    for _look in range(5):
+        assert pair.look(seconds=3600.0) == {HEAD: 1, WORKER: 1}
+    assert pair.calls == calls and pair.state(survivor)["count"] == 5 and said in pair.state(survivor)["line"]
+    pair.evidence = {name: entry(name, run="by a person") for name in (HEAD, WORKER)}
+    assert pair.look() == {HEAD: 0, WORKER: 0} and pair.state(survivor)["stopped"] == ""
+
+
+def test_a_node_that_cannot_serve_alone_says_why(pair: Pair) -> None:
+    names_singles(pair)
+    why = lacks(pair)
+    pair.fails = {f"{HEAD} {ALONE}"}
+    record.write(unit_files.of_engine(pair.state_dir(HEAD), HEAD).folder, BOOT, record.FAILED, "the engine took 90.0 GiB at its peak")
+    fault(pair)
+    stopped = pair.state(HEAD)["stopped"]
+    assert stopped.startswith(f"{why}; {HEAD} does not serve alone: systemctl {ALONE} ended with 1: the engine took 90.0 GiB")
+    assert stopped in pair.state(HEAD)["text"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / f"{HEAD}/unit/{specification.FILE}").unlink(), "specification.json does not exist"),
+        (lambda folder: (folder / "mode.lock.json").write_text(LOCK), "the lock of the mode is held by ada@workbench"),
+        (lambda folder: (folder / "mode.lock.json").write_text("{"), "the lock of the mode is held by /"),
+        (lambda folder: (folder / "mode.json").write_text("{"), "mode.json is not JSON"),
+    ],
+)
+def test_nothing_is_started_under_a_lock_or_without_its_unit(pair: Pair, change: t.Callable[[Path], None], said: str) -> None:
+    names_singles(pair)
+    why = lacks(pair)
+    pair.on[HEAD, "cluster_lock released"] = lambda: change(Path(pair.state_dir(HEAD)))
+    fault(pair)
+    assert ALONE not in pair.calls[HEAD] and pair.state(HEAD)["stopped"].startswith(f"{why}; {HEAD} does not serve alone: ")
+    assert said in pair.state(HEAD)["stopped"]
+
+
+OTHER = {"profile": "p", "source": "p", "nodes": [HEAD, WORKER]}
+
+
+@pytest.mark.parametrize(
+    "clusters", [{"gb10": OTHER}, {"gb10": {**OTHER, "degraded": {WORKER: WORKER}}}, {"other": {**OTHER, "degraded": {HEAD: HEAD}}}]
+)
+def test_a_mode_that_names_no_engine_for_a_node_leaves_it_down(pair: Pair, clusters: dict[str, t.Any]) -> None:
+    names_singles(pair, **clusters)
+    why = lacks(pair)
+    fault(pair)
+    assert ALONE not in pair.calls[HEAD] and pair.state(HEAD)["stopped"] == why
+
+
+def test_a_mode_that_changes_meanwhile_starts_nothing_alone(pair: Pair) -> None:
+    names_singles(pair)
+    why = lacks(pair)
+
+    def changes() -> None:
+        mode = modes.read(pair.state_dir(HEAD))
+        assert mode
+        modes.write(pair.state_dir(HEAD), {**mode, "phase": "switching"})
+
+    pair.on[HEAD, "cluster_lock released"] = changes
+    fault(pair)
+    assert ALONE not in pair.calls[HEAD] and pair.state(HEAD)["stopped"] == why
+
+
+def test_only_a_node_whose_memory_was_proven_serves_alone(pair: Pair) -> None:
+    names_singles(pair)
+    pair.fails = {f"{HEAD} stop {UNIT}"}
+    fault(pair)
+    # The head's stop failed, and the worker stopped nothing.
+    assert not any(what.startswith("start ") for made in pair.calls.values() for what in made)
+    assert "alone" not in pair.state(HEAD)["stopped"] and pair.state(WORKER)["stopped"] == ""
 
 
 def test_unknown_memory_before_the_start_is_not_a_size(pair: Pair) -> None:

@@ -68,6 +68,35 @@ def test_clusters_with_a_common_node_take_their_turn_together():
     assert a._asdict() == {"name": "a", "profile": "p", "nodes": ["1", "2"]}
 
 
+def test_the_engines_that_serve_alone_are_those_of_the_layout_that_is_named():
+    given = {**LAYOUTS, "big": {"all": "c_tp3", "degraded": "day"}}
+    assert layouts.degraded(answers(given=given), "big") == {"spark-1": "one-spark-1", "spark-2": "one-spark-2"}
+    # Also where another mode is declared, and none without the key.
+    assert layouts.degraded(answers("day", given=given), "day") == layouts.degraded(answers("big"), "big") == layouts.degraded(answers(), "cluster") == {}
+    assert layouts.services(answers("big", given=given)) == [Service("gb10", "c_tp3", ["spark-2", "spark-1", "spark-3"])]
+    assert list(layouts.problems(given, NODES)) == []
+
+
+#: What a layout may name as degraded.
+EXPECTED = "the name of a layout with one node a key; a node named degraded cannot be a key"
+
+
+@pytest.mark.parametrize(
+    ("big", "why"),
+    [
+        ({"all": "x", "degraded": "night"}, "night, which is not a layout"),
+        ({"all": "x", "degraded": ["day"]}, "['day'], which is not a layout"),
+        ({"all": "x", "degraded": "bad"}, "bad, which is not a layout"),
+        ({"all": "x", "degraded": "big"}, "big, which has the key degraded itself"),
+        ({"all": "x", "degraded": "mixed"}, "mixed, whose key spark-3,spark-1 is several nodes"),
+        ({"all": "x", "degraded": "all"}, "all, whose key all is several nodes"),
+    ],
+)
+def test_a_degraded_layout_has_one_node_a_key(big, why):
+    given = {**LAYOUTS, "all": {"all": "y"}, "bad": None, "big": big}
+    assert f"gb10_layouts.big: has degraded: {why}; expected {EXPECTED}" in [str(problem) for problem in layouts.problems(given, NODES)]
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -79,6 +108,10 @@ def test_clusters_with_a_common_node_take_their_turn_together():
             ["gb10_layouts.False: cannot be the name of a layout; expected 1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first"],
         ),
         ({"day": {}}, ["gb10_layouts.day: has no nodes; expected a mapping of nodes to profiles, such as {all: PROFILE}"]),
+        (
+            {"day": {"degraded": "night"}, "night": {"spark-1": "x"}},
+            ["gb10_layouts.day: has no nodes; expected a mapping of nodes to profiles, such as {all: PROFILE}"],
+        ),
         ({"day": "a_one"}, ["gb10_layouts.day: has no nodes; expected a mapping of nodes to profiles, such as {all: PROFILE}"]),
         (
             {"day": {"spark-9": "x"}},

@@ -34,11 +34,12 @@ def there(role="head", live=True, model="org/pair", running=True):
     return {"role": role, "running": running, "live": live, "run_id": "1", "argv": ["vllm", "serve", model] if live else []}
 
 
-def answers(mode, clusters=None, record=None, **more):
-    """Return the answers of two nodes; ``clusters`` has the clusters that exist on each node."""
+def answers(mode, clusters=None, record=None, units=None, **more):
+    """Return the answers of two nodes; ``clusters`` has the clusters that exist on each node, ``units`` the units, by default those of these clusters."""
     by_node = {}
     for node in ("spark-1", "spark-2"):
-        look = {"mode": record, "clusters": (clusters or {}).get(node, {})}
+        there = (clusters or {}).get(node, {})
+        look = {"mode": record, "clusters": there, "units": list(there) if units is None else units.get(node, [])}
         by_node[node] = {
             "mode": mode,
             "pair": "gb10",
@@ -314,6 +315,82 @@ def test_the_same_engine_on_the_same_nodes_stays_under_another_name():
     assert day["clusters"]["spark-2"] == {"profile": "mine_one", "source": "two", "nodes": ["spark-2"]}
 
 
+DEGRADED = {**LAYOUTS, "big": {"all": "pair_tp2", "degraded": "day"}}
+ALONE = {"spark-1": "spark-1", "spark-2": "spark-2"}
+BIG = {"gb10": {**CLUSTERS["gb10"], "degraded": ALONE}}
+DAY = {name: {"profile": "mine_one", "source": source, "nodes": [name]} for name, source in LAYOUTS["day"].items()}
+
+
+def big(clusters=PAIR_RUNS, record=None, mode="big", **more):
+    return answers(mode, clusters, record or {**RECORD, "mode": "big", "clusters": BIG}, **{"layouts": DEGRADED, "profile": PAIR, **more})
+
+
+def test_the_units_of_a_degraded_layout_stay_and_the_record_names_them():
+    plan = plan_of(big(SINGLES_RUN, {**RECORD, "mode": "day", "clusters": DAY})).returns["plan"]
+    assert downs_and_ups(plan) == (BOTH, ["gb10"]) and plan["kept"] == ALONE and plan["clusters"] == BIG
+    # Then nothing is left to do, with or without them.
+    kept = {node: ["gb10", node] for node in BOTH}
+    for units in (kept, None):
+        after = plan_of(big(units=units)).returns
+        assert not after["plan"]["changes"] and not after["declares"] and after["plan"]["kept"] == ALONE
+    # A record of before the layout had the key is written again.
+    assert plan_of(big(record={**RECORD, "mode": "big"}, units=kept)).returns["declares"]
+    assert plan_of(answers("day", SINGLES_RUN, layouts=DEGRADED, profile=ONE)).returns["plan"]["kept"] == {}
+
+
+@pytest.mark.parametrize(("mode", "layouts"), [("off", DEGRADED), ("big", LAYOUTS), ("cluster", DEGRADED)])
+def test_what_is_left_of_a_cluster_is_taken_down_where_the_mode_does_not_name_it(mode, layouts):
+    units = {"spark-1": ["gb10", "spark-1", "foreign"], "spark-2": ["gb10"]}
+    outcome = plan_of(big(units=units, mode=mode, layouts=layouts))
+    downs = (["gb10"] if mode == "off" else []) + ["spark-1"]
+    assert names(outcome.returns["plan"]["down"]) == downs and outcome.returns["plan"]["changes"]
+    assert f"  down: spark-1 on spark-1 (the mode {mode} does not have it)" in outcome.lines and not outcome.returns["undeclared"]
+    assert outcome.findings is None and not any("foreign" in line for line in outcome.lines)
+    # Of a node that was not asked nothing is known.
+    assert names(plan_of(big(mode="off", look={"failed": True})).returns["plan"]["down"]) == []
+
+
+def test_a_pair_that_was_given_up_returns_and_what_serves_alone_goes_down():
+    """Its containers are gone, and both units are there."""
+    given = big({"spark-1": {"spark-1": there(model="org/one")}}, units={node: ["gb10", node] for node in BOTH})
+    plan = plan_of(given).returns["plan"]
+    assert downs_and_ups(plan) == (["spark-1"], ["gb10"]) and plan["kept"] == ALONE and plan["changes"]
+    # In another mode nothing of the pair stays, also not its unit.
+    day = plan_of({node: {**answer, "mode": "day", "profile": ONE} for node, answer in given.items()}).returns["plan"]
+    assert downs_and_ups(day) == (["gb10"], BOTH) and day["kept"] == {}
+
+
+def test_a_degraded_layout_without_a_unit_is_said_and_is_no_failure():
+    lines = [f"  degraded: {node} has no unit of day; run mode day once" for node in BOTH]
+    given = big(units={"spark-1": ["gb10"], "spark-2": ["gb10", "spark-2"]})
+    outcome = plan_of(given)
+    assert outcome.findings is None and outcome.returns["degraded_lines"] == lines[:1] and lines[0] in outcome.lines and lines[1] not in outcome.lines
+    assert plan_of(big(units={})).returns["degraded_lines"] == lines
+    assert plan_of(big(units={node: [node] for node in BOTH})).returns["degraded_lines"] == []
+    assert plan_of(big(look={"failed": True})).returns["degraded_lines"] == plan_of(big(look=None)).returns["degraded_lines"] == []
+    state = {"returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "errors": {}}
+    ends = {node: {**answer, **state, "decided": outcome.returns} for node, answer in given.items()}
+    end = ending.judge(ends, run())
+    assert end.lines == ["Mode: big, settled", "  gb10: serves", lines[0]] and end.stats["gb10_verdict"] == "pass"
+    back = {"returns": True, "lost": [], "plan": {"mode": "day", "clusters": DAY}}
+    failed = {node: {**answer, "returning": back, "errors": {"up": fault("no")}} for node, answer in ends.items()}
+    assert ending.judge(failed, run()).lines[0].startswith("Mode: day") and lines[0] not in ending.judge(failed, run()).lines
+
+
+def test_a_return_to_a_degraded_layout_keeps_its_units():
+    decided = plan_of(answers("day", PAIR_RUNS, {**RECORD, "mode": "big", "clusters": BIG}, layouts=DEGRADED, profile=ONE)).returns
+    state = {"decided": decided, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    given = {node: {**answer, **state, "errors": {"up": fault("no")}} for node, answer in answers("day", SINGLES_RUN, layouts=DEGRADED).items()}
+    plan = mode_return.judge(given, run()).returns["plan"]
+    assert (plan["mode"], plan["kept"], plan["clusters"]) == ("big", ALONE, BIG)
+
+
+def test_an_engine_of_one_node_is_not_given_up_for_itself():
+    both = {"mixed": {"spark-1": "one", "degraded": "day"}, "day": LAYOUTS["day"]}
+    plan = plan_of(answers("mixed", layouts=both, profile=ONE)).returns["plan"]
+    assert plan["kept"] == {} and "degraded" not in plan["clusters"]["spark-1"]
+
+
 def test_two_sets_of_nodes_may_not_have_one_name():
     names = {"spark-1": "a.b", "spark-2": "c", "spark-3": "a", "spark-4": "b.c"}
     base = answers("off")["spark-1"]
@@ -460,7 +537,7 @@ def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
 
 
 def leased_look(**more):
-    return {"mode": RECORD, "clusters": {}, "lease": {**HELD, **more}}
+    return {"mode": RECORD, "clusters": {}, "units": [], "lease": {**HELD, **more}}
 
 
 def test_a_foreign_lease_is_refused_with_its_owner_and_a_remedy():
