@@ -17,7 +17,7 @@ import yaml
 from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
 from .making import boot, full_state_disk, play_losing_ssh, reboot, shut_down
 from .modes import MODE, PAIR, Modes, profiles_with
-from .recovering import DROPS, Pair, lack
+from .recovering import Pair, lack
 from .test_models import SERVICES, says
 from .test_unit import active, await_state, state, unit
 
@@ -208,9 +208,7 @@ def fixture_degraded(layouts: Modes) -> t.Iterator[dict[str, t.Any]]:
     """The settings with which a pair that is given up leaves one node serving alone."""
     day = {host: profile for host, (profile, _model) in SERVICES.items()}
     yield {"gb10_layouts": {"day": day, "big": {"all": "lab_tiny_tp2", "degraded": "day"}}, "gb10_recover": "restart", "gb10_serve_timeout": 300}
-    for host in SERVICES:
-        layouts.lab.run(host, "rm", "-rf", *DROPS)
-        layouts.lab.run(host, "systemctl", "daemon-reload")
+    Pair(layouts.lab, "ray").lengthen()
 
 
 def has_unit(lab: Lab, host: str) -> bool:

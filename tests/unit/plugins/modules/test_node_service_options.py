@@ -14,7 +14,8 @@ from ansible_collections.gb10.cluster.plugins.modules import node_service
 
 
 def params(name: str, state: str, **more: t.Any) -> dict[str, t.Any]:
-    return {"name": name, "state": state, "specification": None, "start_timeout": 300, "guard": {}, "sweep": {"start_timeout": 3600}, "recover": {}, "lease": {}, **more}
+    options = {"guard": {}, "sweep": {"start_timeout": 3600}, "recover": {}, "lease": {}}
+    return {"name": name, "state": state, "specification": None, "start_timeout": 300, **options, **more}
 
 
 @pytest.mark.parametrize(
