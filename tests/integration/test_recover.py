@@ -131,10 +131,11 @@ def test_the_budget_ends_and_says_so(well: Pair) -> None:
     # Six hours in twelve minutes, so that two recoveries are within them.
     well.shorten(scale=30)
     try:
-        for count in (1, 2):
+        for _recovery in (1, 2):
             well.rest()
+            earlier = well.recoveries()
             well.signal(WORKER, "STOP")
-            well.await_outcome("runs again", count)
+            well.await_outcome("runs again", earlier)
         well.rest()
         well.signal(WORKER, "STOP")
         assert "the budget of 2 recoveries within 6 h is used up. Run the doctor, then mode" in well.await_text("budget")

@@ -196,7 +196,7 @@ LOCK = json.dumps({"id": "x", "acquired_at": "2026", "holder": {"user": "ada", "
         (lambda pair: write_lease(pair, "live"), "the nodes are leased"),
         (lambda pair: write_lease(pair, "ending"), "the nodes are leased"),
         (lambda pair: write_lease(pair, "ended"), ""),
-        (lambda pair: pair.evidence[WORKER].update(kernel=["xid: Xid 13", "gpu: it fell off the bus"]), "gpu: it fell off the bus. Reboot spark-2, then run mode"),
+        (lambda pair: pair.evidence[WORKER].update(kernel=["xid: Xid 13", "gpu: it fell off the bus"]), "off the bus. Reboot spark-2, then run mode"),
         (lambda pair: pair.evidence[WORKER].update(kernel=["xid: Xid 79 gpu: "]), ""),
         (lambda pair: Path(pair.state_dir(WORKER), "gb10/memory.json").unlink(), "the memory before the start was not noted in this boot"),
         (lambda pair: Path(pair.state_dir(WORKER), "gb10/memory.json").write_text('{"boot_id": "a"}'), "the memory before the start was not noted"),
