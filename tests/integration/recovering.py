@@ -28,7 +28,7 @@ MEMORY = f"/var/lib/gb10/{CLUSTER}/memory.json"
 #: The factor: two recoveries within 6 hours are two within 2 minutes, the 30 minutes after a start are 10 seconds. A look takes some seconds in any case.
 SCALE = 180
 #: The seconds between two looks.
-PERIOD = 2
+PERIOD = 6
 DROPS = {
     f"/etc/systemd/system/{RECOVER}.service.d": "[Service]\nEnvironment=GB10_RECOVER_TIME_SCALE={scale}\n",
     f"/etc/systemd/system/{RECOVER}.timer.d": "[Timer]\nOnUnitInactiveSec=\nOnBootSec=1\nOnUnitInactiveSec={period}\nAccuracySec=200ms\n",
