@@ -136,6 +136,14 @@ class Pair:
         """The recoveries within a day: their nodes, times and outcomes."""
         return {f"{host} {entry['at']} {entry['outcome']}" for host in (HEAD, WORKER) for entry in self.look(host).get("history", [])}
 
+    def seen(self) -> dict[str, int]:
+        """How often each node has looked."""
+        return {host: self.look(host).get("seq", 0) for host in (HEAD, WORKER)}
+
+    def await_well(self, seen: dict[str, int]) -> None:
+        """Wait until both nodes are well in looks that began later than ``seen``."""
+        self.await_that(lambda host: (look := self.look(host)).get("kind") == "well" and look["phase"] in ("", "up") and look["seq"] > seen[host] + 1)
+
     def await_outcome(self, outcome: str, earlier: t.Collection[str] = (), seconds: float = 700) -> None:
         """Wait until both nodes have recorded this outcome of a recovery that is not among the earlier ones."""
 
@@ -211,7 +219,7 @@ class Fault:
         began, earlier, kept = time.monotonic(), pair.recoveries(), {node: {*pair.evidence(node)} for node in (HEAD, WORKER)}
         self.make(pair, host)
         made = pair.recoveries()
-        looks = {node: pair.look(node).get("seq", 0) for node in (HEAD, WORKER)}
+        seen = pair.seen()
         named = self.named(pair, began)
         if self.undo:
             time.sleep(max(0.0, began + self.lasts - time.monotonic()))
@@ -225,7 +233,7 @@ class Fault:
             for node in (HEAD, WORKER):
                 assert self.said in pair.says(node) and pair.lab.run(node, "docker", "ps", "--quiet").strip() == "", pair.says(node)
             pair.play()
-        pair.await_that(lambda node: (look := pair.look(node)).get("kind") == "well" and look["phase"] in ("", "up") and look["seq"] > looks[node] + 1)
+        pair.await_well(seen)
         new = pair.recoveries() - earlier
         assert self.outcome != NOT_RECOVERED or not new, new
         for node in (HEAD, WORKER):
@@ -303,7 +311,7 @@ def lose_power(pair: Pair, host: str) -> None:
 
 def lose_power_twice(pair: Pair, host: str) -> None:
     lose_power(pair, host)
-    pair.await_kind("well")
+    pair.await_well(pair.seen())
     cut_power(host)
     await_state(pair.lab, host, UNIT, lambda: "second unclean boot" in pair.lab.run(host, "cat", f"/var/lib/gb10/{CLUSTER}/unit/state.json"))
 
