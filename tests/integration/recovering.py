@@ -223,8 +223,8 @@ class Fault:
         named = self.named(pair, began)
         if self.undo:
             time.sleep(max(0.0, began + self.lasts - time.monotonic()))
-            said = [pair.says(node) for node in (HEAD, WORKER)]
-            assert any(self.said in text for text in said) and pair.recoveries() <= made, said
+            pair.await_that(lambda _node: any(self.said in pair.says(node) for node in (HEAD, WORKER)), HEAD, seconds=120)
+            assert pair.recoveries() <= made, pair.recoveries()
             self.undo(pair, host)
         if self.outcome in (RECOVERED, STOPPED):
             pair.await_outcome("runs again" if self.outcome == RECOVERED else "stopped: ", earlier=earlier)
@@ -232,6 +232,7 @@ class Fault:
         if self.outcome == STOPPED:
             for node in (HEAD, WORKER):
                 assert self.said in pair.says(node) and pair.lab.run(node, "docker", "ps", "--quiet").strip() == "", pair.says(node)
+            pair.broken.close()
             pair.play()
         pair.await_well(seen)
         new = pair.recoveries() - earlier
@@ -273,8 +274,10 @@ def mended(pair: Pair, _host: str) -> None:
 
 def lack(pair: Pair, host: str) -> None:
     """Increase the note of the memory before the start by 64 GiB, so that this much seems to be missing, and stop a rank."""
-    note = pair.lab.json(host, MEMORY)
+    text = pair.lab.run(host, "cat", MEMORY)
+    note = json.loads(text)
     pair.lab.write(host, MEMORY, json.dumps({**note, "available_mb": note["available_mb"] + 65536}))
+    pair.broken.callback(pair.lab.write, host, MEMORY, text)
     pair.signal(host, "STOP")
 
 

@@ -103,6 +103,7 @@ def test_what_was_given_up_stays_down_until_a_person_starts_it(well: Pair) -> No
     well.await_that(lambda host: well.look(host)["seq"] > seen + 5, HEAD)
     for host in (HEAD, WORKER):
         assert active(well.lab, host, UNIT) == "inactive" and state(well.lab, host, CLUSTER)["reason"].startswith("recovery: ")
+    well.broken.close()
     well.play()
     well.await_kind("well")
     assert well.look(HEAD)["stopped"] == ""
