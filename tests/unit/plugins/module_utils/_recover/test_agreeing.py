@@ -57,7 +57,7 @@ def failed(**more: t.Any) -> dict[str, t.Any]:
         # Dead and halted, on either node.
         (pair(NO_TOKEN, node(processes=[process("stopped")])), "fault", "a signal or a debugger stopped a process"),
         (pair(NO_TOKEN, processes=[process("stopped")]), "fault", "a signal or a debugger stopped a process"),
-    # A token that came now is newer than what another node saw.
+        # A token that came now is newer than what another node saw.
         (pair(TOKEN, node(processes=[process("stopped")])), "well", "a token came"),
         (pair(TOKEN, node(processes=[])), "well", "a token came"),
         (pair(NO_TOKEN, node(processes=[])), "fault", "it has lost a rank; spark-2: no rank runs there"),

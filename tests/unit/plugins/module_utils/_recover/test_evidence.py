@@ -102,7 +102,8 @@ class Engine:
         ]
         self.unit = unit()
         self.flows = False
-        self.asked: Asked | Exception = Asked(health.ANSWERS, None, {"grew": False, "still_s": 20.0, "limit_s": 1800.0, "withheld": ""})
+        self.refused: ClusterError | OSError | None = None
+        self.asked = Asked(health.ANSWERS, None, {"grew": False, "still_s": 20.0, "limit_s": 1800.0, "withheld": ""})
         self.calls: list[t.Any] = []
         monkeypatch.setattr(evidence, "EngineApi", lambda socket, seconds: types.SimpleNamespace(top=lambda ident: [5, 6, 7], socket=socket))
         monkeypatch.setattr(evidence, "find_node_container", self.find)
@@ -126,8 +127,8 @@ class Engine:
 
     def ask(self, config: t.Any, cluster: str, state: t.Any) -> Asked:
         self.calls.append("token")
-        if isinstance(self.asked, Exception):
-            raise self.asked
+        if self.refused:
+            raise self.refused
         return self.asked
 
 
@@ -218,7 +219,7 @@ def test_the_last_recovery_and_the_kernels_lines_of_this_boot_are_part_of_it(eng
 
 
 @pytest.mark.parametrize("error", [ClusterError("the API refuses a completion: HTTP 401", remedy="Give the key."), OSError(5, "bad", "/x")])
-def test_what_cannot_be_read_makes_the_node_unknown(engine: Engine, error: Exception) -> None:
-    engine.asked = error
+def test_what_cannot_be_read_makes_the_node_unknown(engine: Engine, error: ClusterError | OSError) -> None:
+    engine.refused = error
     changes = evidence.look(CONFIG, given(), STATE, NOW)
     assert changes["own"] == {} and changes["kernel"] == {} and changes["error"]

@@ -21,8 +21,8 @@ LAYOUTS = {
 }
 
 
-def answers(mode="off", nodes=NODES, given=LAYOUTS, **more):
-    shared = {"mode": mode, "layouts": given, "pair": "gb10", "pair_source": "pair_tp2"}
+def answers(mode="off", nodes=NODES, **more):
+    shared = {"mode": mode, "layouts": LAYOUTS, "pair": "gb10", "pair_source": "pair_tp2"}
     return {node: {**shared, "single": f"one-{node}", "single_source": "" if node == "spark-3" else f"{node}_one", **more} for node in nodes}
 
 
@@ -47,7 +47,7 @@ def test_the_engines_of_a_mode(mode, expected):
 
 
 def test_on_one_node_the_cluster_and_the_nodes_own_engine_are_two():
-    alone = answers(nodes=("spark-1",), given={"a": {"all": "x_one"}, "b": {"spark-1": "x_one"}})
+    alone = answers(nodes=("spark-1",), layouts={"a": {"all": "x_one"}, "b": {"spark-1": "x_one"}})
     assert [layouts.services(alone, mode)[0].name for mode in ("cluster", "a", "singles", "b")] == ["gb10", "gb10", "one-spark-1", "one-spark-1"]
 
 
@@ -70,10 +70,10 @@ def test_clusters_with_a_common_node_take_their_turn_together():
 
 def test_the_engines_that_serve_alone_are_those_of_the_layout_that_is_named():
     given = {**LAYOUTS, "big": {"all": "c_tp3", "degraded": "day"}}
-    assert layouts.degraded(answers(given=given), "big") == {"spark-1": "one-spark-1", "spark-2": "one-spark-2"}
+    assert layouts.degraded(answers(layouts=given), "big") == {"spark-1": "one-spark-1", "spark-2": "one-spark-2"}
     # Also where another mode is declared, and none without the key.
-    assert layouts.degraded(answers("day", given=given), "day") == layouts.degraded(answers("big"), "big") == layouts.degraded(answers(), "cluster") == {}
-    assert layouts.services(answers("big", given=given)) == [Service("gb10", "c_tp3", ["spark-2", "spark-1", "spark-3"])]
+    assert layouts.degraded(answers("day", layouts=given), "day") == layouts.degraded(answers("big"), "big") == layouts.degraded(answers(), "cluster") == {}
+    assert layouts.services(answers("big", layouts=given)) == [Service("gb10", "c_tp3", ["spark-2", "spark-1", "spark-3"])]
     assert list(layouts.problems(given, NODES)) == []
 
 

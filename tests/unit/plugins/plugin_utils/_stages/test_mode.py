@@ -321,8 +321,9 @@ BIG = {"gb10": {**CLUSTERS["gb10"], "degraded": ALONE}}
 DAY = {name: {"profile": "mine_one", "source": source, "nodes": [name]} for name, source in LAYOUTS["day"].items()}
 
 
-def big(clusters=PAIR_RUNS, record=None, mode="big", **more):
-    return answers(mode, clusters, record or {**RECORD, "mode": "big", "clusters": BIG}, **{"layouts": DEGRADED, "profile": PAIR, **more})
+def big(clusters=None, record=None, mode="big", **more):
+    settled = {**RECORD, "mode": "big", "clusters": BIG}
+    return answers(mode, PAIR_RUNS if clusters is None else clusters, record or settled, **{"layouts": DEGRADED, "profile": PAIR, **more})
 
 
 def test_the_units_of_a_degraded_layout_stay_and_the_record_names_them():
