@@ -99,7 +99,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-SHARED, NAMES = ("ray_token", "recover_key"), ("ray_token", "recover_key", "api_key")
+SHARED = ("ray_token", "recover_key")
+NAMES = (*SHARED, "api_key")
 ALPHABET = string.ascii_letters + string.digits
 LENGTH = 43
 #: A file with only these bytes counts as empty.
