@@ -30,7 +30,15 @@ class Peer:
         self.lines: list[bytes] = []
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Stop listening. The thread ends first: it could accept a connection of whatever has the socket's number next."""
+        if self.thread.is_alive():
+            self.server.shutdown(socket.SHUT_RDWR)
+            self.thread.join()
+        self.server.close()
 
     def serve(self) -> None:
         while True:
@@ -53,7 +61,7 @@ class Peer:
 def peer() -> t.Iterator[Peer]:
     made = Peer()
     yield made
-    made.server.close()
+    made.end()
 
 
 def test_an_answer_comes_back_as_it_was_given_and_each_question_is_another(peer: Peer) -> None:
@@ -109,7 +117,7 @@ def test_a_long_answer_a_slow_one_and_none_are_refused_in_time(peer: Peer, monke
     with pytest.raises(UnknownState, match="no answer from"):
         peer.ask()
     ended.set()
-    peer.server.close()
+    peer.end()
     with pytest.raises(UnknownState, match="no answer from"):
         peer.ask()
 
