@@ -122,6 +122,12 @@ class Injection:
         """Undo the failure. Its container may be gone."""
 
 
+def send(lab: Lab, host: str, name: str, process: str) -> None:
+    """Send a signal to the oldest process of a node that matches a pattern, as soon as there is one."""
+    pid = lab.run(host, "timeout", "30", "sh", "-c", 'until pgrep --oldest --full "$1"; do sleep 0.2; done', "sh", process).strip()
+    lab.run(host, "kill", f"-{name}", pid)
+
+
 @dataclasses.dataclass(frozen=True)
 class Signal(Injection):
     """A signal to a rank, or to the core."""
@@ -133,8 +139,7 @@ class Signal(Injection):
         return f"{self.what}-{'core' if self.process == CORE else 'rank'}-{self.host}-{self.stage.replace(' ', '-')}"
 
     def make(self, lab: Lab) -> None:
-        pid = lab.run(self.host, "timeout", "30", "sh", "-c", 'until pgrep --oldest --full "$1"; do sleep 0.2; done', "sh", self.process).strip()
-        lab.run(self.host, "kill", f"-{self.what}", pid)
+        send(lab, self.host, self.what, self.process)
 
 
 class Kill(Signal):
@@ -202,7 +207,7 @@ class Deadlock(Injection):
             in_container(lab, self.host, "timeout", "120", "sh", "-c", f"until [ -e {HELD} ]; do sleep 0.2; done")
 
     def undo(self, lab: Lab) -> None:
-        in_container(lab, self.host, "rm", "-f", HOLD, check=False)
+        in_container(lab, self.host, "rm", "-f", HOLD, HELD, check=False)
 
 
 #: Injections into starts.

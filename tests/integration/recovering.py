@@ -15,7 +15,7 @@ import json
 import time
 import typing as t
 
-from .injecting import CORE, HELD, HOLD, RANK, TO_SERVE, CableOut, Dropped, in_container, make_holdable
+from .injecting import CORE, RANK, TO_SERVE, CableOut, Deadlock, Dropped, Injection, Stop, make_holdable, send
 from .lab import HEAD, RUN, WORKER, Lab, Once, Play
 from .making import HEAD_CONTAINER, WORKER_CONTAINER, boot, busy, cut_power, docker, full_state_disk, reboot, shut_down
 from .test_unit import await_state, forget_boots, unit
@@ -111,7 +111,8 @@ class Pair:
         for host in (HEAD, WORKER):
             docker("unpause", f"gb10-lab-{host}", check=False)
             boot(host)
-            connect(self, host)
+            for kind in (Dropped, CableOut):
+                undoing(kind)(self, host)
             self.go_on(host)
         forget_boots(self.lab, HEAD, WORKER)
         self.well()
@@ -167,12 +168,11 @@ class Pair:
         return played.stat("gb10_health") == "serving"
 
     def signal(self, host: str, name: str, process: str = "") -> None:
-        pid = self.lab.run(host, "timeout", "30", "sh", "-c", 'until pgrep --oldest --full "$1"; do sleep 0.2; done', "sh", process or RANKS[self.executor])
-        self.lab.run(host, "kill", f"-{name}", pid.strip())
+        send(self.lab, host, name, process or RANKS[self.executor])
 
     def go_on(self, host: str) -> None:
         """Let a stopped rank go on, where there is one."""
-        self.lab.run(host, "pkill", "-CONT", "--full", RANKS[self.executor], check=False)
+        Stop(host, "", RANKS[self.executor]).undo(self.lab)
 
     def journal(self, host: str) -> str:
         return self.lab.run(host, "journalctl", "--no-pager", "--output=cat", f"--unit={RECOVER}.service")
@@ -253,14 +253,14 @@ class Fault:
             time.sleep(1)
 
 
-def hold(pair: Pair, host: str) -> None:
-    """Let a rank enter no collective, and wait until a request waits for it."""
-    in_container(pair.lab, host, "touch", HOLD)
-    in_container(pair.lab, host, "timeout", "60", "sh", "-c", f"until [ -e {HELD} ]; do sleep 0.2; done")
+def making(kind: type[Injection]) -> t.Callable[[Pair, str], None]:
+    """Return what injects a failure."""
+    return lambda pair, host: kind(host, "").make(pair.lab)
 
 
-def release(pair: Pair, host: str) -> None:
-    in_container(pair.lab, host, "rm", "-f", HOLD, HELD)
+def undoing(kind: type[Injection]) -> t.Callable[[Pair, str], None]:
+    """Return what undoes it."""
+    return lambda pair, host: kind(host, "").undo(pair.lab)
 
 
 def work(pair: Pair, _host: str) -> None:
@@ -283,11 +283,6 @@ def lack(pair: Pair, host: str) -> None:
 
 def thaw(_pair: Pair, host: str) -> None:
     docker("unpause", f"gb10-lab-{host}")
-
-
-def connect(pair: Pair, host: str) -> None:
-    for fault in (Dropped(host, ""), CableOut(host, "")):
-        fault.undo(pair.lab)
 
 
 def start_after_it(pair: Pair, _host: str) -> None:
@@ -321,8 +316,8 @@ def lose_power_twice(pair: Pair, host: str) -> None:
 
 FAULTS = (
     # Ranks can be held in the first containers only, so these two come first. A healthy prefill of a long prompt shows no progress either.
-    Fault("a prefill of 1,300 s", NOT_RECOVERED, hold, (WORKER,), lasts=1300 / SCALE, undo=release),
-    Fault("a rank waits in a loop", RECOVERED, hold, (WORKER,)),
+    Fault("a prefill of 1,300 s", NOT_RECOVERED, making(Deadlock), (WORKER,), lasts=1300 / SCALE, undo=undoing(Deadlock)),
+    Fault("a rank waits in a loop", RECOVERED, making(Deadlock), (WORKER,)),
     Fault("a rank is killed", RECOVERED, lambda pair, host: pair.signal(host, "KILL")),
     Fault("a rank is stopped", RECOVERED, lambda pair, host: pair.signal(host, "STOP")),
     Fault("the front end is killed", RECOVERED, lambda pair, host: pair.signal(host, "KILL", FRONTS[pair.executor]), (HEAD,)),
@@ -334,8 +329,8 @@ FAULTS = (
     Fault("a node is off", EITHER, lambda _pair, host: shut_down(host), lasts=60, undo=lambda _pair, host: boot(host), said="no answer from "),
     Fault("a node loses its power", EITHER, lose_power),
     Fault("a node loses its power twice", EITHER, lose_power_twice, lasts=20, undo=start_after_it, said="second unclean boot"),
-    Fault("the fabric drops all packets for 20 s", EITHER, lambda pair, host: Dropped(host, "").make(pair.lab), lasts=20, undo=connect),
-    Fault("the cable is out", EITHER, lambda pair, host: CableOut(host, "").make(pair.lab), lasts=90, undo=connect, said="no answer from "),
+    Fault("the fabric drops all packets for 20 s", EITHER, making(Dropped), lasts=20, undo=undoing(Dropped)),
+    Fault("the cable is out", EITHER, making(CableOut), lasts=90, undo=undoing(CableOut), said="no answer from "),
     Fault("a full batch for an hour", NOT_RECOVERED, work, (HEAD,), lasts=3600 / SCALE, undo=mended),
     Fault("the disk is full, and a rank is stopped", RECOVERED, fill, lasts=30, undo=mended),
     Fault("the clock jumps by ten years", NOT_RECOVERED, lambda pair, _host: jump(pair), (HEAD,), lasts=20),

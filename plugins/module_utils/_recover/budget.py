@@ -12,15 +12,15 @@ from __future__ import annotations
 import re
 import typing as t
 
-HOUR, DAY = 3600.0, 86400.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 #: The most recoveries within so many seconds.
-LIMITS = ((2, 21600.0), (3, 86400.0))
+LIMITS = ((2, 6 * HOUR), (3, DAY))
 #: Seconds from the last recovery to the next one, by the number of recoveries within a day.
-PAUSES = (0.0, 300.0, 1800.0)
+PAUSES = (0.0, 5 * MINUTE, 30 * MINUTE)
 
 #: A person's pause: its length, and its reason.
 PAUSE = re.compile(r"(?P<count>[1-9][0-9]{0,3})(?P<unit>[mhd]) (?P<reason>\S.{0,199})\Z")
-UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS = {"m": MINUTE, "h": HOUR, "d": DAY}
 EXPECTED = "a number with m, h or d, a blank, and the reason, such as '2h upgrading the switch', or nothing"
 
 

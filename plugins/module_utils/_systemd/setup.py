@@ -92,7 +92,7 @@ def remove(unit: Unit, timeout: float) -> None:
         return
     names = list(map(os.path.basename, paths))
     unit.systemctl(timeout, "disable", "--quiet", "--now", unit.name)
-    if others := [name for name in names if name != unit.name and "@." not in name]:
+    if others := [name for name in unit.others if name in names]:
         unit.systemctl(timeout, "stop", *others)
     for path in paths:
         os.unlink(path)

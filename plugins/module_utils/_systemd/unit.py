@@ -84,11 +84,16 @@ class Unit(t.NamedTuple):
         texts = {path: require_ours(path, self.mark) for path in self.paths}
         return {path: text for path, text in texts.items() if text is not None}
 
+    @property
+    def others(self) -> list[str]:
+        """Return the names of its other unit files that systemd can be asked about: not those of templates."""
+        return [name for name in map(os.path.basename, self.paths) if name != self.name and "@." not in name]
+
     def state(self, timeout: float) -> ask.State:
-        """Return its state; it failed where one of its unit files did. systemd is not asked about a missing unit, and not about a template."""
+        """Return its state; it failed where one of its unit files did. systemd is not asked about a missing unit."""
         if not os.path.lexists(self.path):
             return ask.State()
-        states = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name and "@." not in name))
+        states = ask.states(timeout, self.name, *self.others)
         failed = [state.failed for state in states]
         return states[0]._replace(failed=None if None in failed else any(failed))
 

@@ -119,7 +119,7 @@ def test_a_node_that_cannot_see_itself_is_unknown_to_all(pair: Pair) -> None:
     assert pair.state(WORKER)["own"] == {} and pair.state(WORKER)["error"] == "Docker does not answer"
 
 
-def test_without_the_key_nobody_is_seen(pair: Pair) -> None:
+def test_without_the_key_no_node_is_seen(pair: Pair) -> None:
     os.unlink(f"{pair.config[HEAD]['secrets_dir']}/gb10/recover_key")
     pair.halt()
     pair.look(WORKER)
