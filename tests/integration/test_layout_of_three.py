@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from .lab import LABS, Lab, Play, of_both_labs
+from .lab import LABS, ROOT, Lab, Play, of_both_labs
 from .test_models import says
 
 HEAD, WORKER = LABS["lab"]
@@ -28,7 +28,9 @@ class Three:
         self.lab = lab
 
     def change(self, mode: str, **variables: t.Any) -> Play:
-        played = self.lab.play("mode", gb10_cluster_group="three_nodes", gb10_mode=mode, **variables)
+        # The path in each lab's inventory is relative to that inventory.
+        profiles = [str(ROOT / "tests/lab/profiles")]
+        played = self.lab.play("mode", gb10_cluster_group="three_nodes", gb10_mode=mode, gb10_profile_dirs=profiles, **variables)
         assert played.rc == 0, played.said[-4000:]
         return played
 

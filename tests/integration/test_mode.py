@@ -17,7 +17,7 @@ import yaml
 from .lab import HEAD, INVENTORY, WORKER, Lab, Once, Play
 from .making import boot, full_state_disk, play_losing_ssh, reboot, shut_down
 from .modes import MODE, PAIR, Modes, profiles_with
-from .recovering import Pair, lack
+from .recovering import Pair, lack, spend
 from .test_models import SERVICES, says
 from .test_unit import active, await_state, state, unit
 
@@ -253,6 +253,15 @@ def test_a_pair_that_is_given_up_leaves_one_node_serving_alone_until_the_mode_is
     pair.await_kind("well")
     assert layouts.clusters(HEAD) == layouts.clusters(WORKER) == {PAIR} and "the cluster works" in says(lab, HEAD, PAIR, "tiny")
     assert pair.look(HEAD)["stopped"] == "" and has_unit(lab, HEAD) and layouts.change("big", **degraded).changed == {}
+    # With its budget used up, the pair is given up for the engines of both nodes.
+    pair.rest()
+    spend(pair)
+    pair.signal(WORKER, "STOP")
+    for host in SERVICES:
+        said = pair.await_text(f"; meanwhile {host} serves alone, until it reboots", host)
+        assert "the budget of 2 recoveries within 6 h is used up. Run the doctor, then mode; meanwhile" in said and running(lab, host) == {host}
+    layouts.change("big", **degraded)
+    assert layouts.clusters(HEAD) == layouts.clusters(WORKER) == {PAIR} and "the cluster works" in says(lab, HEAD, PAIR, "tiny")
     layouts.change("off", **degraded)
     assert not any(has_unit(lab, host) for host in SERVICES)
 

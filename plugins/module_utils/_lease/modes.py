@@ -73,6 +73,12 @@ def read(state_dir: str) -> Record | None:
     return DOCUMENT.read_keys(path_of(state_dir), KEYS)
 
 
+def degraded(record: Record | None, cluster: str) -> dict[str, str]:
+    """Return, by node, the cluster that serves alone there while this one is given up; empty without such, and while the mode is not settled."""
+    settled = record["clusters"] if record and record["phase"] == SETTLED else {}
+    return dict(settled.get(cluster, {}).get("degraded", {}))
+
+
 def following(before: Record | None, wanted: Record, now: str, event: str = "") -> Record:
     """Return the record after ``before`` with ``wanted`` (the keys of :data:`SHAPE`), and with one more event unless it is empty.
 

@@ -46,11 +46,16 @@ def left(history: t.Sequence[dict[str, t.Any]], now: Moment) -> str:
     return "budget left: " + ", ".join(f"{max(0, most - len(recent(history, now, seconds)))} in {seconds / HOUR:g} h" for most, seconds in LIMITS)
 
 
+def spent(history: t.Sequence[dict[str, t.Any]], now: Moment) -> str:
+    """Return which budget is used up, empty when none is."""
+    limits = [f"{most} recoveries within {seconds / HOUR:g} h" for most, seconds in LIMITS if len(recent(history, now, seconds)) >= most]
+    return f"the budget of {limits[0]} is used up. Run the doctor, then mode" if limits else ""
+
+
 def why_not(history: t.Sequence[dict[str, t.Any]], now: Moment) -> str:
     """Return why there may be no recovery now, empty when there may be one."""
-    spent = [f"{most} recoveries within {seconds / HOUR:g} h" for most, seconds in LIMITS if len(recent(history, now, seconds)) >= most]
-    if spent:
-        return f"the budget of {spent[0]} is used up. Run the doctor, then mode"
+    if used_up := spent(history, now):
+        return used_up
     pause = PAUSES[len(recent(history, now))]
     since = min(map(now.age, history), default=pause)
     return f"the last recovery was {since:.0f} s ago, and the next one waits for {pause:.0f} s" if since < pause else ""

@@ -54,7 +54,10 @@ def ask(address: str, port: int, key: str, cluster: str, node: str) -> dict[str,
     signed, _break, body = came.body.decode("utf-8", "replace").partition("\n")
     if came.problem or not hmac.compare_digest(signed.encode(), signature(key, nonce, body).encode()):
         raise UnknownState(f"no answer from {address} port {port}: {came.problem or 'it is not signed with the key of this cluster for this question'}")
-    answer = json.loads(body)
-    if (answer["cluster"], answer["node"], sorted(answer["state"])) != (cluster, node, sorted(SHARED)):
+    try:
+        answer = json.loads(body)
+        if (answer["cluster"], answer["node"], sorted(answer["state"])) == (cluster, node, sorted(SHARED)):
+            return dict(answer)
         raise UnknownState(f"{address} port {port} answers as {answer['node']} of cluster {answer['cluster']}, or as another version")
-    return dict(answer)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnknownState(f"{address} port {port} answers as another version: {error!r}") from error

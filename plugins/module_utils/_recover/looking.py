@@ -96,7 +96,8 @@ class Node:
             "the nodes are leased" if lease and lease["state"] != leases.ENDED else "",
             *(f"{line}. Reboot {self.name}, then run mode" for line in own.get("kernel", ()) if line.startswith(evidence.LOST)),
             "" if memory and memory.get("boot_id") == self.boot else "the memory before the start was not noted in this boot, so its return cannot be proven",
-            budget.why_not(self.state["history"], self.now),
+            # With its budget used up, a cluster for which the mode names another engine is taken down for that one.
+            "" if modes.degraded(mode, self.cluster) and budget.spent(self.state["history"], self.now) else budget.why_not(self.state["history"], self.now),
             "" if self.config["act"] == RESTART else f"gb10_recover is {self.config['act']}",
         )
         return next(filter(None, rows), "")

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, STARTING, STOPPING, UP, problem
-from ansible_collections.gb10.cluster.plugins.module_utils._recover import keeping, looking, recover_files
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import budget, keeping, looking, recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import journal, record, specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
@@ -32,6 +32,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 SCALE = "GB10_RECOVER_TIME_SCALE"
 #: Seconds in which all nodes have to hold their locks, between two questions, beyond the limit of a unit's own steps, and for one known answer.
 TOGETHER_SECONDS, POLL_SECONDS, MARGIN, ANSWER_SECONDS = 150.0, 2.0, 60.0, 600
+#: How far a node is that has given up: it has stopped its part, and waits for a person.
+GIVEN_UP = "given up"
 
 
 class Recovery(looking.Node):
@@ -54,11 +56,14 @@ class Recovery(looking.Node):
         return 1 if problem(self.state) else 0
 
     def act(self) -> None:
-        """Recover the engine together with the other nodes."""
+        """Recover the engine together with the other nodes. With its budget used up, it is given up instead: a node may then serve alone."""
+        used_up = budget.spent(self.state["history"], self.now)
         try:
             with self.lock.held():
                 self.prepare()
                 self.bring_down()
+            if used_up:
+                raise ClusterError(used_up)
             self.bring_up()
         except (ClusterError, OSError) as error:
             why, has_memory = checks.text_of(error), self.state["phase"] == BACK
@@ -96,8 +101,7 @@ class Recovery(looking.Node):
         Its unit does not start at a boot, and only its memory was proven: that of the other nodes is not needed.
         """
         try:
-            mode = modes.read(self.state_dir)
-            alone = mode["clusters"].get(self.cluster, {}).get("degraded", {}).get(self.name, "") if mode and mode["phase"] == modes.SETTLED else ""
+            alone = modes.degraded(modes.read(self.state_dir), self.cluster).get(self.name)
             if not alone:
                 return ""
             if held := checks.locks(self.state_dir):
@@ -119,14 +123,20 @@ class Recovery(looking.Node):
         waiting: list[str] = []
         for _elapsed in clock(seconds, POLL_SECONDS):
             states = {peer: self.ask(peer) for peer in peers}
-            reached = {peer: state["phase"] if state["incident"] == self.state["incident"] else "" for peer, state in states.items()}
+            reached = {peer: self.reached(state) for peer, state in states.items()}
             waiting = [peer for peer, phase in reached.items() if phase not in phases]
             if not waiting:
                 return
             for peer in waiting:
-                if reached[peer] == "" and LOCKED not in phases:
+                if reached[peer] in ("", GIVEN_UP) and LOCKED not in phases:
                     raise ClusterError(states[peer]["stopped"] or f"{peer} put it off")
         raise WaitTimeout(f"{', '.join(waiting)} did not get there within {seconds:.0f} s", remedy=f"See there: journalctl -u {self.unit.name}")
+
+    def reached(self, state: t.Mapping[str, t.Any]) -> str | None:
+        """Return how far another node is with this incident: None while it does not answer, empty when it has not begun, or has put it off."""
+        if state["incident"] != self.state["incident"]:
+            return ""
+        return GIVEN_UP if state["phase"] == "" and state["stopped"] else state["phase"]
 
     def prepare(self) -> None:
         """Keep the evidence, and wait for the locks of all nodes. The head looks again, and stops its part first; the others wait for that.
@@ -135,9 +145,9 @@ class Recovery(looking.Node):
         """
         self.say(f"evidence: {keeping.keep(self.given, self.state['own'], self.run)}")
         self.publish(phase=LOCKED)
-        self.await_all(PHASES, self.peers, TOGETHER_SECONDS)
+        self.await_all((*PHASES, GIVEN_UP), self.peers, TOGETHER_SECONDS)
         if self.name != self.head:
-            self.await_all((DOWN, BACK, UP), [self.head], self.seconds)
+            self.await_all((DOWN, BACK, UP, GIVEN_UP), [self.head], self.seconds)
         else:
             (kind, why), incident, *_rest = self.judged()
             if (kind, incident) != (FAULT, self.state["incident"]):

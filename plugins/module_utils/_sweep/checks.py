@@ -200,9 +200,12 @@ def see(config: Config) -> judging.Seen:
     except ClusterError as error:
         errors.append(f"unclean boots are unknown: {text_of(error)}")
     try:
-        seen["locks"] = locks(config["state_dir"])
         states = {name: recoveries.read(config["state_dir"], name) for name in files.names(config["state_dir"])}
         seen["asked"] = [_entry(f"recovery of {name}", False, text) for name, state in states.items() if (text := recoveries.problem(state))]
+    except (ClusterError, OSError) as error:
+        errors.append(f"recoveries are unknown: {text_of(error)}")
+    try:
+        seen["locks"] = locks(config["state_dir"])
         seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])
     except (ClusterError, OSError) as error:
         errors.append(f"the engines of this node are unknown: {text_of(error)}")

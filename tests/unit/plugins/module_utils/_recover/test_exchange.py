@@ -96,11 +96,16 @@ def test_a_forged_answer_is_refused(peer: Peer) -> None:
     assert peer.ask() == SAID
 
 
-def test_the_answer_of_another_node_or_cluster_is_refused(peer: Peer) -> None:
+def test_the_answer_of_another_node_or_cluster_is_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay cannot present a node's own answer, or that of a third one, as that of the node that was asked."""
     for asked in ({"node": "spark-1"}, {"cluster": "other"}):
         with pytest.raises(UnknownState, match="answers as spark-2 of cluster gb10"):
             peer.ask(**asked)
+    for body in ("", "[]", "{}", "1", '{"cluster": "gb10", "node": "spark-2", "state": 1}'):
+        monkeypatch.setattr(exchange.json, "dumps", lambda answer, body=body: body)
+        with pytest.raises(UnknownState, match="answers as another version"):
+            peer.ask()
+    monkeypatch.undo()
     for state in ({**STATE, "more": 1}, {"phase": "locked"}):
         peer.reply = lambda line, state=state: exchange.answered(line, KEY, {**SAID, "state": state})
         with pytest.raises(UnknownState, match="or as another version"):

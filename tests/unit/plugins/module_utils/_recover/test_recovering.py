@@ -172,11 +172,7 @@ def names_singles(pair: Pair, phase: str = "settled", **clusters: t.Any) -> None
 
 
 def lacks(pair: Pair, name: str = WORKER) -> str:
-    """The memory of a node does not come back. That takes longer than the stop of the other node."""
-    stopped = threading.Event()
-    pair.on[WORKER, f"stop {UNIT}"] = stopped.set
-    if name == HEAD:
-        pair.on[HEAD, "node_samples_info"] = lambda: stopped.wait(10)
+    """The memory of a node does not come back."""
     pair.results[name, "node_samples_info"] = {"changed": False, "msg": "lacks", "verdict": "warn", "noted_mb": 100 * 1024, "available_mb": 59 * 1024}
     return f"{name} lacks 41 GiB. Reboot {name}, then run mode"
 
@@ -272,16 +268,29 @@ def test_only_a_node_whose_memory_was_proven_serves_alone(pair: Pair) -> None:
     names_singles(pair)
     pair.fails = {f"{HEAD} stop {UNIT}"}
     fault(pair)
-    # The head's stop failed, and the worker stopped nothing.
-    assert not any(what.startswith("start ") for made in pair.calls.values() for what in made)
-    assert "alone" not in pair.state(HEAD)["stopped"] and pair.state(WORKER)["stopped"] == ""
+    assert not any(what.startswith("start ") for what in pair.calls[HEAD]) and "alone" not in pair.state(HEAD)["stopped"]
+    assert pair.calls[WORKER][-1] == ALONE.replace(HEAD, WORKER) and f"meanwhile {WORKER} serves alone" in pair.state(WORKER)["stopped"]
+
+
+def test_with_its_budget_used_up_the_cluster_is_given_up_for_what_the_mode_names(pair: Pair) -> None:
+    names_singles(pair, gb10={"profile": "p", "source": "p", "nodes": [HEAD, WORKER], "degraded": {HEAD: HEAD}})
+    past = [{"boot_id": BOOT, "why": "halted", "outcome": "runs again", "at_s": pair.now - 3600.0 * hours, "at": f"2026-11-2{hours}"} for hours in (3, 2)]
+    for name in (HEAD, WORKER):
+        pair.recovery(name).publish(history=past)
+    fault(pair, 2)
+    assert pair.calls == {HEAD: [], WORKER: []} and pair.state(WORKER)["hold"] == ""
+    assert pair.look() == {HEAD: 1, WORKER: 1}
+    assert pair.calls == {HEAD: [*OF_HEAD[:-1], ALONE], WORKER: OF_WORKER[:-1]}
+    why = "the budget of 2 recoveries within 6 h is used up. Run the doctor, then mode"
+    assert pair.state(WORKER)["stopped"] == why and pair.state(HEAD)["stopped"] == f"{why}; meanwhile {HEAD} serves alone, until it reboots"
+    assert [entry["outcome"][:8] for entry in pair.state(WORKER)["history"]] == ["runs aga", "runs aga", "stopped:"]
+    for _look in range(3):
+        pair.look(seconds=86400.0)
+    assert pair.calls == {HEAD: [*OF_HEAD[:-1], ALONE], WORKER: OF_WORKER[:-1]}
 
 
 def test_unknown_memory_before_the_start_is_not_a_size(pair: Pair) -> None:
     pair.results[HEAD, "node_samples_info"] = {"changed": False, "msg": "unknown", "verdict": "unknown", "noted_mb": None, "available_mb": 1024}
-    stopped = threading.Event()
-    pair.on[WORKER, f"stop {UNIT}"] = stopped.set
-    pair.on[HEAD, "node_samples_info"] = lambda: stopped.wait(10)
     fault(pair)
     assert pair.state(HEAD)["stopped"] == pair.state(WORKER)["stopped"] == "spark-1 may lack memory. Reboot spark-1, then run mode"
 
@@ -290,8 +299,8 @@ def test_a_stop_that_fails_is_a_stop(pair: Pair) -> None:
     pair.fails = {f"{HEAD} stop {UNIT}"}
     fault(pair)
     assert "systemctl stop" in pair.state(HEAD)["stopped"] and pair.state(HEAD)["history"][-1]["outcome"].startswith("stopped: ")
-    # The worker, which had stopped nothing, has only put it off.
-    assert pair.state(WORKER)["history"] == [] and f"stop {UNIT}" not in pair.calls[WORKER] and pair.state(WORKER)["stopped"] == ""
+    # The worker goes down, too, and gives the head's reason.
+    assert pair.calls[WORKER] == OF_WORKER[:-1] and pair.state(WORKER)["stopped"] == pair.state(HEAD)["stopped"]
 
 
 def test_a_node_that_falls_silent_on_the_way_leaves_the_other_down(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,6 +434,8 @@ def test_who_left_is_named_while_a_node_that_does_not_answer_is_waited_for(pair:
         answers[:] = [{"phase": phase, "incident": incident, "stopped": stopped}]
         with pytest.raises(ClusterError, match=why):
             node.await_all(("back", "up"), [WORKER], 5.0)
+    answers[:] = [{"phase": "", "incident": "j", "stopped": "Reboot"}, {"phase": "", "incident": "i", "stopped": "Reboot"}]
+    node.await_all(("locked", recovering.GIVEN_UP), [WORKER], 5.0)
     answers[:] = [{"phase": None, "incident": "i"}]
     with pytest.raises(WaitTimeout, match="spark-2 did not get there within 0 s"):
         node.await_all(("back", "up"), [WORKER], 0.02)

@@ -182,16 +182,17 @@ def test_an_unclean_boot_is_seen_and_a_broken_record_of_them_hides_nothing_else(
     assert error.startswith("unclean boots are unknown: ") and f"rm {whole['state_dir']}/{boots.FILE}" in error
 
 
-def test_what_a_recovery_reports_is_a_problem_of_its_cluster(config: dict[str, t.Any]):
-    config = {**config, "companions": [], "endpoints": [], "peers": [], "ca_file": ""}
+def test_what_a_recovery_reports_is_a_problem_of_its_cluster_and_a_broken_state_hides_nothing_else(whole: dict[str, t.Any]):
     for cluster, more in (("gb10", {"kind": "fault", "text": "halted; look 1 of 3"}), ("other", {"kind": "well", "text": "a token"})):
-        path = Path(recoveries.path_of(config["state_dir"], cluster))
+        path = Path(recoveries.path_of(whole["state_dir"], cluster))
         path.parent.mkdir(parents=True)
         recoveries.DOCUMENT.write(str(path), {**{key: kind() for key, kind in recoveries.KEYS.items()}, **more})
-    assert checks.see(config)["asked"] == [{"id": "recovery of gb10", "well": False, "text": "halted; look 1 of 3", "silent": False}]
-    Path(recoveries.path_of(config["state_dir"], "gb10")).write_text("{", encoding="utf-8")
-    seen = checks.see(config)
-    assert seen["asked"] == [] and "state.json is not JSON" in seen["errors"][0]
+    assert checks.see(whole)["asked"] == [{"id": "recovery of gb10", "well": False, "text": "halted; look 1 of 3", "silent": False}]
+    Path(recoveries.path_of(whole["state_dir"], "gb10")).write_text("{", encoding="utf-8")
+    seen = checks.see(whole)
+    assert seen["asked"] == [] and [engine["cluster"] for engine in seen["engines"]] == ["gb10"]
+    (error,) = seen["errors"]
+    assert error.startswith("recoveries are unknown: ") and "state.json is not JSON" in error
 
 
 def test_without_a_file_there_is_no_key(config: dict[str, t.Any]):
