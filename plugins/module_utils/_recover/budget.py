@@ -21,7 +21,9 @@ PAUSES = (0.0, 5 * MINUTE, 30 * MINUTE)
 #: A person's pause: its length, and its reason.
 PAUSE = re.compile(r"(?P<count>[1-9][0-9]{0,3})(?P<unit>[mhd]) (?P<reason>\S.{0,199})\Z")
 UNITS = {"m": MINUTE, "h": HOUR, "d": DAY}
-EXPECTED = "a number with m, h or d, a blank, and the reason, such as '2h upgrading the switch', or nothing"
+#: What C(gb10_recover) may be: one of these, or the word before a pause.
+ACTS, PAUSED = ("observe", "restart", "none"), "paused "
+EXPECTED = f"{', '.join(ACTS)}, or such as '{PAUSED}2h upgrading the switch' (a number with m, h or d, and the reason)"
 
 
 class Moment(t.NamedTuple):
@@ -34,6 +36,11 @@ class Moment(t.NamedTuple):
     def age(self, entry: t.Mapping[str, t.Any]) -> float:
         """Return the seconds since an entry, at least."""
         return max(0.0, self.at_s - (entry["at_s"] if entry["boot_id"] == self.boot_id else 0.0)) * self.scale
+
+
+def is_act(text: str) -> bool:
+    """Return whether this is a value of ``gb10_recover``."""
+    return text in ACTS or (text.startswith(PAUSED) and PAUSE.match(text.removeprefix(PAUSED)) is not None)
 
 
 def recent(history: t.Iterable[dict[str, t.Any]], now: Moment, seconds: float = DAY) -> list[dict[str, t.Any]]:

@@ -92,4 +92,9 @@ def test_a_reboot_begins_a_pause_again_and_there_may_be_none() -> None:
 
 @pytest.mark.parametrize("text", ["2h", "2h ", "h x", "0h x", "2 h x", "2w x", "2h  x", "12345h x", "2h x\ny", "-2h x", " 2h x"])
 def test_another_form_is_not_a_pause(text: str) -> None:
-    assert not budget.PAUSE.match(text)
+    assert not budget.PAUSE.match(text) and not budget.is_act(f"paused {text}")
+
+
+def test_what_the_setting_may_be() -> None:
+    assert all(map(budget.is_act, ("observe", "restart", "none", "paused 2h x")))
+    assert not any(map(budget.is_act, ("", "paused", "paused ", "Paused 2h x", "2h x", "restart 2h x")))
