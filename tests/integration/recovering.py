@@ -47,7 +47,9 @@ class Pair:
         #: What a fault broke for a while.
         self.broken = contextlib.ExitStack()
         own = {"gb10_profile": "lab_tiny_native_tp2"} if executor == "native" else {}
-        self.variables: dict[str, t.Any] = {"gb10_recover": "restart", "gb10_serve_timeout": 300, **own}
+        # The nodes of all labs share the machine's memory.
+        shared = {"__gb10_shared_tolerance_mb": 16384}
+        self.variables: dict[str, t.Any] = {"gb10_recover": "restart", "gb10_serve_timeout": 300, **own, **shared}
 
     def play(self, **more: t.Any) -> Play:
         played = self.lab.play("serve", **{**self.variables, **more})
