@@ -25,8 +25,8 @@ LOCKED, STOPPING, DOWN, BACK, UP = PHASES = ("locked", "stopping", "down", "back
 
 #: The keys of a state. ``at_s`` is in seconds since the boot ``boot_id``. ``line`` is for status; ``shown`` is whether it shows it also while all is well.
 #: ``own`` is what this node saw of itself, empty with an ``error``. ``incident`` identifies the fault, which ``count`` looks found; ``hold`` is why this node
-#: would not act, and ``stopped`` why a person has to act. ``history`` has the recoveries of the last day (``boot_id``, ``at_s``, ``at``, ``why``,
-#: ``outcome``), and ``kernel`` how often each of the kernel's lines was logged when the engine was last well.
+#: would not act, and ``stopped`` why a person has to act. ``history`` has the recoveries of the last day, and at least the last one
+#: (``boot_id``, ``at_s``, ``at``, ``why``, ``outcome``), and ``kernel`` how often each of the kernel's lines was logged when the engine was last well.
 KEYS: dict[str, type] = {
     "boot_id": str, "at_s": float, "at": str, "seq": int, "line": str, "shown": bool, "kind": str, "text": str, "own": dict, "error": str, "incident": str,
     "count": int, "phase": str, "hold": str, "stopped": str, "history": list, "kernel": dict,

@@ -116,7 +116,8 @@ class Node:
             **{**changes, "kernel": (changes["kernel"] if kind == WELL else {}) or before["kernel"], "line": "; ".join(filter(None, line)), "stopped": stopped},
             **{"boot_id": self.boot, "at_s": boot_seconds(), "at": at, "seq": before["seq"] + 1, "shown": self.name == self.head, "kind": kind, "text": text},
             **{"hold": hold, "incident": incident, "count": count, "phase": before["phase"] if (kind, incident) == (FAULT, before["incident"]) else ""},
-            history=budget.recent(before["history"], self.now),
+            # The last one stays: it is part of what identifies an incident.
+            history=budget.recent(before["history"], self.now) or before["history"][-1:],
         )
         if WELL != kind or before["kind"] != WELL:
             self.say(f"look {self.state['seq']}: {kind}: {self.state['text']}")

@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, service, specification
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.bring_up import ANSWER_SECONDS, ASK_SECONDS, LOOK_SECONDS, Start, incarnations
@@ -89,9 +90,13 @@ class Supervisor(Start):
         return Seen() if container["State"]["Running"] else Seen("", f"its container ended with code {container['State']['ExitCode']}")
 
     def other_holder(self) -> str:
-        """Return the holder of the cluster's lock on this node, empty when it is free or cannot be read."""
+        """Return the holder of the cluster's lock on this node, empty when it is free or cannot be read.
+
+        A recovery does not count: it requests the end of an engine, and holds its lock before that.
+        """
         with contextlib.suppress(UnknownState):
-            if lock := cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"])):
+            lock = cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"]))
+            if lock and not str(lock.holder.get("service", "")).startswith(recover_files.SERVICE):
                 return lock.describe()
         return ""
 

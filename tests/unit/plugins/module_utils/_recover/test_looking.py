@@ -225,8 +225,12 @@ def test_a_used_budget_holds(pair: Pair) -> None:
     pair.look(WORKER)
     state = pair.state(WORKER)
     assert "the budget of 2 recoveries within 6 h is used up" in state["hold"] and "last recovery 2026-11-22 (halted): runs again" in state["line"]
-    pair.look(WORKER, seconds=86400.0)
-    assert pair.state(WORKER)["history"] == []
+    # The last one stays, so that an incident does not become another one at that moment.
+    for _look in range(2):
+        pair.look(WORKER, seconds=86400.0)
+    state = pair.state(WORKER)
+    assert [entry["at"] for entry in state["history"]] == [state["own"]["last"]] == ["2026-11-22"]
+    assert "budget left: 2 in 6 h, 3 in 24 h" in state["line"] and state["hold"] == ""
 
 
 def test_a_state_that_cannot_be_read_has_an_unknown_budget(pair: Pair) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import types
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _wait
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
@@ -399,6 +401,24 @@ def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, sta
     host.supervisor.begin()
     host.engine.update(engine)
     assert host.supervisor.main() == code and host.state["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("holder", "state"),
+    [({"user": "ada"}, "stopped"), ({"service": "gb10-lease.service"}, "stopped"), ({"service": "gb10-recover-gb10.service"}, "failed"), (None, "failed")],
+)
+def test_an_end_while_a_run_works_on_the_cluster_is_its_own_but_not_the_recoverys(node, holder, state):
+    """A recovery requests each end, and holds its lock before that: an engine that hangs may end by itself meanwhile."""
+    host = node()
+    host.lives = True
+    host.supervisor.begin()
+    host.engine.update({"live": False})
+    if holder:
+        path = Path(cluster_locks.path_of(host.given["state_dir"], host.given["cluster"]))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(cluster_locks.dump(holder, datetime.datetime.now(datetime.timezone.utc)), encoding="utf-8")
+    assert host.supervisor.main() == int(state == "failed") and host.state["state"] == state
+    assert ("worked on the cluster" in host.state["reason"]) is (state == "stopped")
 
 
 @pytest.mark.parametrize("drained", [True, False])
