@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import insta
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
 
 #: The beginning of the names of a cluster's units, and the files in its folder: the program and its settings. Only root may enter it.
-SERVICE, PROGRAM, CONFIG = "gb10-recover-", "recover.pyz", "recover.json"
+SERVICE, PROGRAM, CONFIG = recoveries.SERVICE, "recover.pyz", "recover.json"
 #: The file of the key below a cluster's directory of secrets.
 KEY = "recover_key"
 #: Seconds from the end of a look to the next one, and from a boot to the first one.

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
+from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, service, specification
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.bring_up import ANSWER_SECONDS, ASK_SECONDS, LOOK_SECONDS, Start, incarnations
@@ -96,7 +96,7 @@ class Supervisor(Start):
         """
         with contextlib.suppress(UnknownState):
             lock = cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"]))
-            if lock and not str(lock.holder.get("service", "")).startswith(recover_files.SERVICE):
+            if lock and not str(lock.holder.get("service", "")).startswith(recoveries.SERVICE):
                 return lock.describe()
         return ""
 
