@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.documents impo
 #: The folder below a cluster's state directory, and the file in it.
 FOLDER, FILE = "recover", "state.json"
 
-#: The beginning of the name of a recovery's service.
+#: The beginning of the names of a cluster's units.
 SERVICE = "gb10-recover-"
 
 #: The result of a look: tokens flow or may flow, a fault, a fault shortly after a start, a start is under way, no engine is wanted, or not known.

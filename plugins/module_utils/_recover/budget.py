@@ -21,7 +21,7 @@ PAUSES = (0.0, 5 * MINUTE, 30 * MINUTE)
 #: A person's pause: its length, and its reason.
 PAUSE = re.compile(r"(?P<count>[1-9][0-9]{0,3})(?P<unit>[mhd]) (?P<reason>\S.{0,199})\Z")
 UNITS = {"m": MINUTE, "h": HOUR, "d": DAY}
-#: What C(gb10_recover) may be: one of these, or the word before a pause.
+#: What ``gb10_recover`` may be: one of these, or the word before a pause.
 ACTS, PAUSED = ("observe", "restart", "none"), "paused "
 EXPECTED = f"{', '.join(ACTS)}, or such as '{PAUSED}2h upgrading the switch' (a number with m, h or d, and the reason)"
 

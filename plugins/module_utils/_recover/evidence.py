@@ -16,8 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_wor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import OFF, STARTING
-from ansible_collections.gb10.cluster.plugins.module_utils._recover import recover_files
+from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import OFF, SERVICE, STARTING
 from ansible_collections.gb10.cluster.plugins.module_utils._recover.agreeing import ENDED, FAILED, RUNNING
 from ansible_collections.gb10.cluster.plugins.module_utils._recover.budget import Moment
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
@@ -66,7 +65,7 @@ def probe_of(config: t.Mapping[str, t.Any], cluster: str, engine: dict[str, t.An
 
     Nothing is requested while tokens flow, or while another run works here: it would find a request that is not a user's.
     """
-    if locks := [lock for lock in checks.locks(config["state_dir"]) if recover_files.SERVICE not in lock["who"]]:
+    if locks := [lock for lock in checks.locks(config["state_dir"]) if SERVICE not in lock["who"]]:
         return health.Probe(health.ANSWERS, False, withheld=f"the lock {locks[0]['name']} is held")
     url = engine_state.base_url(engine["api_address"], engine["api_port"])
     if token_probe.flows(url, checks.key_of(config, cluster, engine), checks.ANSWER_SECONDS, FLOW_SECONDS):

@@ -11,11 +11,12 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._records import recoveries
+from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import SERVICE
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
 
-#: The beginning of the names of a cluster's units, and the files in its folder: the program and its settings. Only root may enter it.
-SERVICE, PROGRAM, CONFIG = recoveries.SERVICE, "recover.pyz", "recover.json"
+#: The files in its folder, which only root may enter: the program and its settings.
+PROGRAM, CONFIG = "recover.pyz", "recover.json"
 #: The file of the key below a cluster's directory of secrets.
 KEY = "recover_key"
 #: Seconds from the end of a look to the next one, and from a boot to the first one.

@@ -21,8 +21,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_se
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, STARTING, STOPPING, UP, problem
-from ansible_collections.gb10.cluster.plugins.module_utils._recover import budget, keeping, looking, recover_files
+from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import BACK, DOWN, FAULT, LOCKED, PHASES, SERVICE, STARTING, STOPPING, UP
+from ansible_collections.gb10.cluster.plugins.module_utils._records.recoveries import problem
+from ansible_collections.gb10.cluster.plugins.module_utils._recover import budget, keeping, looking
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import journal, record, specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
@@ -42,7 +43,7 @@ class Recovery(looking.Node):
     def __init__(self, config: t.Mapping[str, t.Any], run: steps.Run, scale: float = 1.0) -> None:
         super().__init__(config, scale)
         self.run, self.unit = run, unit_files.of_engine(self.state_dir, self.cluster, self.config["roots"]["etc_root"])
-        self.lock = Lock(self.given, f"{recover_files.SERVICE}{self.cluster}.service", run)
+        self.lock = Lock(self.given, f"{SERVICE}{self.cluster}.service", run)
         #: Seconds that a node may take to stop its part, and to have its memory back.
         self.seconds = text.stop_seconds(self.given) + self.config["memory"]["wait_timeout"] + MARGIN
 
